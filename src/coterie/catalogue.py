@@ -1,0 +1,116 @@
+"""What there is, by name: nothing is imported before it is asked for.
+
+A name with a colon, `module:Class`, is the user's own; it needs no registration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from coterie.errors import CoterieError, suggest
+from coterie.explain import explain
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a listing."""
+
+    name: str
+    summary: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Names of one kind of thing, and where each lives."""
+
+    kind: str  # also the key under which a configuration names it
+    places: Mapping[str, str]
+
+    def find(self, name: str) -> Any:
+        """The class or function of this name."""
+        if ":" in name:
+            return self._import(name)
+        if name not in self.places:
+            what = self.kind.rpartition(".")[2]
+            raise CoterieError(f"{self.kind}.name: unknown {what} '{name}'.{suggest(name, self.places)}")
+        return self._import(self.places[name])
+
+    def build(self, name: str, params: Mapping[str, Any]) -> Any:
+        """An object of this name with these parameters, validated."""
+        made = self.find(name)
+        try:
+            if dataclasses.is_dataclass(made):
+                # Stdlib dataclasses (a user's) drop unknown keys without a word; ours refuse them.
+                unknown = set(params) - {f.name for f in dataclasses.fields(made) if f.init}
+                if not unknown or not isinstance(made, type):
+                    return TypeAdapter(made).validate_python(dict(params))
+                known = [f.name for f in dataclasses.fields(made) if f.init]
+                key = sorted(unknown)[0]
+                raise CoterieError(f"{self.kind}.{key}: unknown key.{suggest(key, known)}")
+            return made(**params)
+        except ValidationError as error:
+            raise explain(error, self.kind, made) from None
+        except TypeError as error:
+            raise CoterieError(f"{self.kind}: '{name}' does not take these parameters: {error}") from None
+
+    def entries(self) -> Iterator[Entry]:
+        """All of them, with their first line and their paper."""
+        for name in self.places:
+            found = self.find(name)
+            yield Entry(name, (found.__doc__ or "").strip().splitlines()[0], getattr(found, "paper", ""))
+
+    def _import(self, place: str) -> Any:
+        module, _, attribute = place.partition(":")
+        try:
+            found = importlib.import_module(module)
+        except ImportError as error:
+            raise CoterieError(f"{self.kind}.name: cannot import '{module}' for '{place}': {error}") from None
+        try:
+            return getattr(found, attribute)
+        except AttributeError:
+            public = [n for n in dir(found) if not n.startswith("_")]
+            raise CoterieError(
+                f"{self.kind}.name: module '{module}' has no '{attribute}'.{suggest(attribute, public)}"
+            ) from None
+
+
+METHODS = Catalogue(
+    "method",
+    {
+        "fedavg": "coterie.methods.fedavg:FedAvg",
+        "fedprox": "coterie.methods.fedprox:FedProx",
+        "ifca": "coterie.methods.ifca:IFCA",
+        "fesem": "coterie.methods.fesem:FeSEM",
+        "wecfl": "coterie.methods.wecfl:WeCFL",
+    },
+)
+MODELS = Catalogue(
+    "model",
+    {
+        "linear": "coterie.zoo:LinearModel",
+        "mlp": "coterie.zoo:MLP",
+        "cnn": "coterie.zoo:CNN",
+        "lenet": "coterie.zoo:LeNet",
+    },
+)
+DATASETS = Catalogue(
+    "data",
+    {
+        "digits": "coterie.data.digits:Digits",
+        "synthetic-regression": "coterie.data.synthetic:SyntheticRegression",
+    },
+)
+PARTITIONS = Catalogue(
+    "data.partition",
+    {
+        "iid": "coterie.data.partitions:IID",
+        "rotated": "coterie.data.partitions:Rotated",
+    },
+)

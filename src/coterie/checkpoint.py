@@ -1,0 +1,119 @@
+"""How a run goes on after a crash: state and client memory in one safetensors file, written all or not at all.
+
+Random numbers need no saving: they are keyed by round. The file names what it belongs to, so that a
+checkpoint of another run is refused, and carries a checksum, so that a damaged one is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from coterie.byclient import ByClient
+from coterie.codec import pack, unpack
+from coterie.errors import CoterieError
+from coterie.memory import Memory
+
+FORMAT = "coterie-checkpoint-1"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run after `round` rounds."""
+
+    round: int
+    state: Any
+    memory: Mapping[str, Tensor]
+
+
+def save(path: Path, state: object, memory: Memory, round: int, belongs: Mapping[str, str]) -> None:
+    """Write atomically: after a crash there is the old file, the new file, or both, never half of one."""
+    outline, parts = pack(state)
+    tensors = {f"state/{i}": t for i, t in enumerate(parts)} | {f"memory/{k}": t for k, t in memory.tensors().items()}
+    tensors = {k: t.detach().contiguous() for k, t in tensors.items()}
+    header = {
+        "format": FORMAT,
+        "round": str(round),
+        "belongs": json.dumps(dict(belongs), sort_keys=True),
+        "state": json.dumps(outline),
+        "crc32": str(_checksum(tensors)),
+    }
+    temporary = path.with_name(path.name + ".part")
+    safetensors.torch.save_file(tensors, temporary, metadata=header)
+    replace_durably(temporary, path)
+
+
+def load(path: Path, template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
+    """Read a checkpoint of this very run; anything else is refused with the reason."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise CoterieError(
+            f"{path}: damaged, or not a checkpoint ({error}); delete it to go on from the one before it"
+        ) from None
+    if header.get("format") != FORMAT:
+        raise CoterieError(f"{path}: not a checkpoint of this program (format {header.get('format', 'unknown')!r})")
+    if header.get("crc32") != str(_checksum(tensors)):
+        raise CoterieError(f"{path}: damaged (its checksum does not match); delete it to go on from the one before it")
+    theirs = json.loads(header["belongs"])
+    for key, mine in belongs.items():
+        if theirs.get(key) != mine:
+            raise CoterieError(f"{path}: belongs to another run: its {key} is {theirs.get(key)}, this run's is {mine}")
+    parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
+    state = unpack(json.loads(header["state"]), parts, state_types(template, method))
+    memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
+    return Checkpoint(int(header["round"]), state, memory)
+
+
+def state_types(template: object, method: object) -> set[type]:
+    """The dataclasses a method's state may consist of: those of its fresh state, and of the modules it is written in."""
+    types: set[type] = {ByClient}
+
+    def walk(node: object) -> None:
+        if dataclasses.is_dataclass(node) and not isinstance(node, type):
+            types.add(type(node))
+            for field in dataclasses.fields(node):
+                walk(getattr(node, field.name))
+        elif isinstance(node, list | tuple):
+            for value in node:
+                walk(value)
+
+    walk(template)
+    for base in type(method).__mro__:
+        for value in vars(sys.modules.get(base.__module__, object())).values() if base is not object else ():
+            if isinstance(value, type) and dataclasses.is_dataclass(value):
+                types.add(value)
+    return types
+
+
+def replace_durably(temporary: Path, path: Path) -> None:
+    """Put a finished file in its place, so that it is there even after the power fails."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    crc = 0
+    for name in sorted(tensors):
+        crc = zlib.crc32(name.encode(), crc)
+        crc = zlib.crc32(tensors[name].numpy().reshape(-1).view("uint8").data, crc)
+    return crc

@@ -1,0 +1,206 @@
+"""The command line. Imports what is heavy only when a command needs it, so that --help is instant."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.config import RunConfig
+    from coterie.driver import Result
+
+app = typer.Typer(
+    help="Clustered federated learning: find the groups hidden among clients and train a model per group.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
+
+
+@app.command()
+def run(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a federation. Without a file: the demo's configuration.
+
+    Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
+    """
+    from coterie import console
+
+    file, changes = _split(words or [])
+    if resume is not None and (file is not None or out is not None):
+        raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
+    config = _config(file, changes, resume)
+    result = _run(config, resume or out or _free_directory(config.method.name), resume is not None, as_json)
+    if as_json:
+        _print_json(
+            {"run_dir": str(result.run_dir), "rounds": config.rounds}
+            | console.as_json(result.summary)
+            | {"seconds": round(result.seconds, 3)}
+        )
+        return
+    stdout = _console()
+    stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
+    lost = console.missing_line(result.history)
+    if lost:
+        stdout.print(lost, style="yellow")
+    stdout.print(f"run directory: {result.run_dir}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Where the two runs go; runs/demo-N when not given.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
+    from coterie import console
+    from coterie.config import build_data, read
+
+    stdout = _console()
+    base = out or _free_directory("demo")
+    if not as_json:
+        stdout.print(build_data(read(None)).describe(), highlight=False, soft_wrap=True)
+    rows = []
+    for name in ("fedavg", "wecfl"):
+        config = read(None, [f"method.name={name}"])
+        rows.append((name, _run(config, base / name, False, as_json)))
+    if as_json:
+        _print_json(
+            {"run_dir": str(base)}
+            | {name: console.as_json(r.summary) | {"seconds": round(r.seconds, 3)} for name, r in rows}
+        )
+        return
+    stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
+    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods, one line and the paper each."""
+    _list("METHODS", as_json)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models."""
+    _list("MODELS", as_json)
+
+
+@app.command()
+def datasets(as_json: AsJson = False) -> None:
+    """List the data sets."""
+    _list("DATASETS", as_json)
+
+
+@app.command()
+def partitions(as_json: AsJson = False) -> None:
+    """List the ways to spread a data set over clients."""
+    _list("PARTITIONS", as_json)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from coterie import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _list(kind: str, as_json: bool) -> None:
+    import dataclasses
+
+    from coterie import catalogue, console
+
+    entries = list(getattr(catalogue, kind).entries())
+    if as_json:
+        _print_json([dataclasses.asdict(e) for e in entries])
+    else:
+        _console().print(console.listing(entries))
+
+
+def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunConfig:
+    from coterie.config import _parse, read
+
+    if resume is None:
+        return read(file, changes)
+    if not (resume / "config.yaml").is_file():
+        raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
+    return read(None, changes, base=_parse(resume / "config.yaml"))
+
+
+def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any]:
+    from coterie import console
+    from coterie.config import build
+    from coterie.driver import drive
+    from coterie.setup import check_fit, make_engine
+    from coterie.store import RunDirectory
+
+    job = build(config)
+    check_fit(job.model, job.federation.check())
+    store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, config.dump())
+    engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
+    stderr = _console(stderr=True, quiet=quiet)
+    with engine as opened, console.progress(stderr, config.method.name) as listen:
+        return drive(
+            job.method, job.model, job.federation, config.settings, opened, store, [listen], config.checkpoint_every
+        )
+
+
+def _split(words: list[str]) -> tuple[Path | None, list[str]]:
+    if words and "=" not in words[0]:
+        return Path(words[0]), words[1:]
+    return None, words
+
+
+def _free_directory(name: str) -> Path:
+    name = name.replace(":", "-")
+    number = 1
+    while (path := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return path
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _console(stderr: bool = False, quiet: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet)
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one clear message and exit code 2."""
+    # A user's own module, named module:Class, is looked for where the command is run.
+    sys.path.insert(0, str(Path.cwd()))
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    try:
+        app(prog_name="coterie")
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; `coterie run --resume DIR` goes on from the last checkpoint\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

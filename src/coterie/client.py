@@ -1,0 +1,241 @@
+"""One visit to one client, wherever it lives: references become vectors, tasks become answers.
+
+Every engine calls `Client.answer`; nothing else computes on client data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from coterie.byclient import ByClient
+from coterie.errors import CoterieError
+from coterie.local import Proximal, train
+from coterie.metrics import accuracy_and_macro_f1
+from coterie.model import Model, sample_losses
+from coterie.seeds import Purpose, draw_seed, generator
+from coterie.tasks import All, Best, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Score, Task
+
+
+class ClientData(Protocol):
+    """What lies at a client: inputs and labels to train and to test on."""
+
+    @property
+    def train(self) -> tuple[Tensor, Tensor]: ...
+
+    @property
+    def test(self) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FitAnswer:
+    """A client's answer to a `Fit`."""
+
+    n: int
+    loss: float
+    theta: Tensor | None
+    choice: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreAnswer:
+    """A client's answer to a `Score`."""
+
+    n: int
+    scores: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluateAnswer:
+    """A client's answer to an `Evaluate`."""
+
+    n: int
+    loss: float
+    accuracy: float
+    macro_f1: float
+    choice: int | None
+
+
+Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a visit happens: with the client's id, the key of its random plan."""
+
+    seed: int
+    round: int
+    task: int  # the number of the visit's first task within the round
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What a successful visit leaves: an answer per task (None where not asked), and what the client now keeps."""
+
+    answers: tuple[Answer | None, ...]
+    keeps: Mapping[str, Tensor]
+
+
+class Workbench:
+    """The live networks of one process, lent to one client after another."""
+
+    def __init__(self, model: Model) -> None:
+        self.loss = model.loss
+        self.trained = model.replica()
+        self.frozen = model.replica()
+
+    def visit(
+        self, tasks: Sequence[Task | None], client: int, data: ClientData, keeps: Mapping[str, Tensor], moment: Moment
+    ) -> Done:
+        """Answer the tasks in their order (None: not for this client); later ones see what earlier ones saved."""
+        visit = _Visit(self, client, data, dict(keeps), moment)
+        answers = tuple(None if task is None else visit.answer(task, i) for i, task in enumerate(tasks))
+        return Done(answers, visit.written)
+
+
+class _Visit:
+    def __init__(
+        self, bench: Workbench, client: int, data: ClientData, keeps: dict[str, Tensor], moment: Moment
+    ) -> None:
+        self.bench, self.client, self.data, self.keeps, self.moment = bench, client, data, keeps, moment
+        self.written: dict[str, Tensor] = {}
+        self._best: dict[tuple[int, int], int] = {}
+
+    def answer(self, task: Task, number: int) -> Answer:
+        match task:
+            case Fit():
+                return self.fit(task, number)
+            case Score():
+                return self.score(task)
+            case Evaluate():
+                return self.evaluate(task)
+
+    # ------------------------------------------------------------------------------------ references
+
+    def resolve(self, ref: Ref) -> tuple[Tensor, int | None]:
+        """The vector a reference means for this client, and the row it is, if it is one."""
+        match ref:
+            case All(theta):
+                return theta, None
+            case Pick(centers, labels):
+                row = int(self.value(labels))
+                if not 0 <= row < len(centers):
+                    raise CoterieError(f"the server picked row {row} of {len(centers)}")
+                return centers[row], row
+            case Best(centers, given):
+                key = (id(centers), id(given))
+                if key not in self._best:
+                    self._best[key] = int(self.losses(centers, given).mean(1).argmin())
+                row = self._best[key]
+                return centers[row], row
+            case Mix(centers, weights):
+                return self.value(weights).to(centers.dtype) @ centers, None
+            case Own(slot, default):
+                kept = self.keeps.get(slot)
+                return (kept, None) if kept is not None else (self.resolve(default)[0], None)
+
+    def value(self, table: ByClient) -> Tensor:
+        return table.at(torch.tensor([self.client]))[0]
+
+    def keep(self, slot: str, value: Tensor) -> None:
+        self.keeps[slot] = self.written[slot] = value
+
+    # ----------------------------------------------------------------------------------------- tasks
+
+    def losses(self, centers: Tensor, given: Ref | None) -> Tensor:
+        """The loss of every center on every training sample (K, n); a loss that is not finite is infinite."""
+        x, y = self.data.train
+        offset = None if given is None else self.logits(given, x)
+        rows = []
+        for center in centers:
+            logits = self.bench.frozen.load(center).logits(x)
+            rows.append(sample_losses(logits if offset is None else logits + offset, y, self.bench.loss))
+        losses = torch.stack(rows).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        if not bool(losses.isfinite().all(1).any()):
+            raise CoterieError("no center has a finite loss on this client's data")
+        return losses
+
+    def logits(self, ref: Ref, x: Tensor) -> Tensor:
+        return self.bench.frozen.load(self.resolve(ref)[0]).logits(x).clone()
+
+    def posterior(self, centers: Tensor, prior: Ref | None, given: Ref | None = None) -> Tensor:
+        """p(center | sample) for every sample (n, K)."""
+        losses = self.losses(centers, given).T
+        pi = losses.new_full((len(centers),), 1 / len(centers)) if prior is None else self.resolve(prior)[0]
+        return torch.softmax(pi.log() - losses, dim=1)
+
+    def sample_weights(self, weights: Posterior) -> Tensor:
+        return self.posterior(weights.centers, weights.prior)[:, weights.component]
+
+    def fit(self, task: Fit, number: int) -> FitAnswer:
+        moment = self.moment
+        rng = generator(moment.seed, Purpose.BATCHES, moment.round, moment.task + number, self.client)
+        x, y = self.data.train
+        start, choice = self.resolve(task.start)
+        mu = float(self.value(task.mu)) if isinstance(task.mu, ByClient) else task.mu
+        anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
+        offset = None if task.offset is None else self.logits(task.offset, x)
+        weights = None if task.weights is None else self.sample_weights(task.weights)
+        torch.default_generator.manual_seed(draw_seed(rng))  # dropout and whatever else the network draws
+        loss, state = train(
+            self.bench.trained.load(start),
+            x,
+            y,
+            task.local,
+            rng,
+            lr=task.local.lr * task.local.lr_decay**moment.round,
+            proximal=None if anchor is None or not mu else Proximal(anchor, mu),
+            offset=offset,
+            weights=weights,
+            state=self.keeps.get(task.optimizer_slot) if task.local.keep_optimizer else None,
+        )
+        theta = self.bench.trained.theta.clone()
+        if not bool(theta.isfinite().all()):
+            raise CoterieError("training gave a model that is not finite (NaN or Inf): a smaller learning rate may help")
+        if task.save is not None:
+            self.keep(task.save, theta)
+        if task.local.keep_optimizer:
+            self.keep(task.optimizer_slot, state)
+        return FitAnswer(len(y), loss, theta if task.send else None, choice)
+
+    def score(self, task: Score) -> ScoreAnswer:
+        if task.rule == "posterior":
+            scores = self.posterior(task.centers, task.prior, task.given).mean(0)
+        else:
+            losses = self.losses(task.centers, task.given)
+            if task.rule == "votes":
+                scores = torch.bincount(losses.argmin(0), minlength=len(losses)) / losses.shape[1]
+            else:
+                scores = losses.mean(1)
+        if task.save is not None:
+            self.keep(task.save, scores)
+        return ScoreAnswer(len(self.data.train[1]), scores)
+
+    def evaluate(self, task: Evaluate) -> EvaluateAnswer:
+        x, y = self.data.test if task.split == "test" else self.data.train
+        if not len(y):
+            return EvaluateAnswer(0, 0.0, 0.0, 0.0, self.resolve(task.models[0])[1])
+        resolved = [self.resolve(ref) for ref in task.models]
+        logits = torch.stack([self.bench.frozen.load(theta).logits(x) for theta, _ in resolved])
+        choice = next((row for _, row in resolved if row is not None), None)
+        if task.mixture is None:
+            combined = logits.sum(0)
+        else:
+            mixture = self.resolve(task.mixture)[0]
+            choice = int(mixture.argmax())
+            parts = torch.log_softmax(logits, -1) if self.bench.loss == "cross_entropy" else logits
+            weights = mixture.to(logits.dtype)[:, None, None]
+            # Back to the log domain, where the cross-entropy of a mixture of probabilities is its own.
+            combined = (
+                torch.logsumexp(parts + weights.log(), 0)
+                if self.bench.loss == "cross_entropy"
+                else (parts * weights).sum(0)
+            )
+        loss = float(sample_losses(combined, y, self.bench.loss).mean())
+        if self.bench.loss == "mse":
+            return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice)
+        return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice)

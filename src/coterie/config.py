@@ -1,0 +1,201 @@
+"""A run as a YAML file and `key=value` words: validated as a whole before anything is built."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
+
+from coterie.catalogue import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
+from coterie.data.dataset import Dataset
+from coterie.data.federation import Federation
+from coterie.errors import CoterieError, suggest
+from coterie.explain import explain
+from coterie.methods.contract import Method
+from coterie.model import Model
+from coterie.driver import Settings
+from coterie.seeds import Purpose, generator
+from coterie.setup import as_method, named_model
+from coterie.tasks import STRICT, Local
+
+Tree = dict[str, Any]  # a YAML document, before it is validated
+
+
+class Named(BaseModel):
+    """Something of the catalogue (or `module:Class`) and its parameters, which the thing itself validates."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def params(self) -> Tree:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class DataConfig(Named):
+    """A data set, and how it is spread over clients."""
+
+    partition: Named | None = None
+
+
+class EngineConfig(BaseModel):
+    """Who carries the questions to the clients."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["sequential", "workers"] = "sequential"
+    workers: int | None = Field(None, ge=1)  # processes; as many as cores when not given
+
+
+@validated(frozen=True, config=STRICT)
+class RunConfig(Settings):
+    """Everything `coterie run` needs. The defaults are the demo: 40 clients, rotated digits, four hidden clusters."""
+
+    data: DataConfig = DataConfig(name="digits", partition=Named(name="rotated"))
+    model: Named = Named(name="mlp")
+    method: Named = Named(name="wecfl")
+    local: Local = Local(epochs=5, batch=8, lr=0.1)
+    engine: EngineConfig = EngineConfig()
+    checkpoint_every: int = Field(5, ge=1)
+
+    @property
+    def settings(self) -> Settings:
+        """The part that the driver needs."""
+        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+
+    def dump(self) -> Tree:
+        """As a YAML document, every default written out."""
+        out: Tree = TypeAdapter(RunConfig).dump_python(self, mode="json", exclude_none=True)
+        return out
+
+
+def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of a file (or of the demo), changed by `key=value` words."""
+    tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
+    if file is not None:
+        tree |= _parse(file)
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise CoterieError(f"'{word}': expected key=value, for example method.k=4")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise CoterieError(f"{key}: '{text}' is not a YAML value") from None
+        _set(tree, key.split("."), value)
+    try:
+        return TypeAdapter(RunConfig).validate_python(tree)
+    except ValidationError as error:
+        raise explain(error, "", RunConfig) from None
+
+
+def _parse(file: Path) -> Tree:
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CoterieError(f"{file}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise CoterieError(f"{file}: expected keys and values, found a {type(tree).__name__}")
+    return tree
+
+
+def _set(tree: Tree, path: list[str], value: Any) -> None:
+    """Set a dotted key. A new name keeps only those old parameters that the new thing knows too."""
+    node = tree
+    for part in path[:-1]:
+        below = node.get(part)
+        if not isinstance(below, dict):
+            below = node[part] = {}
+        node = below
+    *above, last = path
+    if last == "name" and above and node.get("name") != value:
+        _rename(node, ".".join(above), str(value))
+    if above == ["local"] and last in ("epochs", "steps"):
+        node.pop("steps" if last == "epochs" else "epochs", None)
+    node[last] = value
+
+
+_KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
+
+
+def _rename(node: Tree, kind: str, name: str) -> None:
+    if kind not in _KINDS:
+        return
+    found = _KINDS[kind].find(name)
+    known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
+    if kind == "data" and not _is_federation(found):
+        known.add("partition")
+    for key in set(node) - known - {"name"}:
+        del node[key]
+
+
+def _is_federation(found: Any) -> bool:
+    """Whether a data source makes its own clients (a generator, a user's function) and takes no partition."""
+    if not isinstance(found, type):
+        return True
+    return "rng" in inspect.signature(found.__call__).parameters
+
+
+# ------------------------------------------------------------------------------------------- building
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The objects of a run."""
+
+    method: Method[Any]
+    federation: Federation
+    model: Model
+
+
+def build(config: RunConfig) -> Job:
+    """Everything the configuration names, made and checked."""
+    federation = build_data(config)
+    return Job(build_method(config), federation, named_model(config.model.name, config.model.params, federation))
+
+
+def build_method(config: RunConfig) -> Method[Any]:
+    """The method, with the run's `local` unless it has its own."""
+    params = config.method.params
+    found = METHODS.find(config.method.name)
+    takes_local = dataclasses.is_dataclass(found) and any(f.name == "local" for f in dataclasses.fields(found))
+    if takes_local and "local" not in params:
+        params["local"] = config.local
+    method: Method[Any] = as_method(METHODS.build(config.method.name, params))
+    return method
+
+
+def build_data(config: RunConfig) -> Federation:
+    """The federation."""
+    rng = generator(config.seed, Purpose.PARTITION)
+    made = DATASETS.build(config.data.name, config.data.params)
+    partition = config.data.partition
+    if isinstance(made, Federation):  # a user's function
+        found: Federation | Dataset = made
+    else:
+        found = made(rng) if _is_federation(type(made)) else made()
+    if isinstance(found, Federation):
+        if partition is not None:
+            raise CoterieError(f"data.partition: '{config.data.name}' has clients of its own; leave the partition out")
+        return found
+    if partition is None:
+        raise CoterieError(
+            f"data.partition: '{config.data.name}' must be spread over clients; write for example "
+            f"data.partition.name=rotated.{suggest('', PARTITIONS.places)}"
+        )
+    spread: Federation = PARTITIONS.build(partition.name, partition.params)(found, rng)
+    return spread

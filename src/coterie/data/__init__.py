@@ -1,0 +1,1 @@
+"""Data sets, ways to spread them over clients, and the Federation they become."""

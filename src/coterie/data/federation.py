@@ -1,0 +1,209 @@
+"""The clients' data: samples held once, clients as index arrays into them.
+
+A `Domain` is one way to look at a table of samples (turned, relabelled); its samples are numbered
+after those of the domain before it, and a client is a list of such numbers. A million clients cost
+a million short index rows, not copies. What is hidden from methods (`truth`) is kept for metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from coterie.errors import CoterieError
+from coterie.tasks import Roster
+
+Kind: TypeAlias = Literal["classification", "regression"]
+Samples: TypeAlias = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """A table of samples, seen through a quarter turn or a change of labels."""
+
+    x: Tensor  # (n, ...) uint8 (scaled when taken) or floating point
+    y: Tensor  # (n,) int64 labels, or (n, outputs) targets
+    turns: int = 0  # quarter turns counter-clockwise over the last two axes
+    relabel: Tensor | None = None  # new label of each old one
+
+    def take(self, rows: Tensor) -> Samples:
+        """These samples, as the clients of this domain see them."""
+        x, y = self.x[rows], self.y[rows]
+        if self.turns % 4:
+            x = torch.rot90(x, self.turns, (-2, -1))
+        return x, y if self.relabel is None else self.relabel[y]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Lists of sample numbers, one per client, end to end."""
+
+    numbers: Tensor  # (total,)
+    ends: Tensor  # (clients + 1,), first 0
+
+    @staticmethod
+    def of(rows: Sequence[ArrayLike]) -> Ragged:
+        """From one list of numbers per client."""
+        arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+        ends = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
+        numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
+        return Ragged(torch.from_numpy(numbers), torch.from_numpy(ends.astype(np.int64)))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def row(self, client: int) -> Tensor:
+        """The sample numbers of a client."""
+        return self.numbers[self.ends[client] : self.ends[client + 1]]
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many samples each client has."""
+        return self.ends.diff()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How stored numbers become inputs: (x / divisor - mean) / std."""
+
+    divisor: float = 1.0
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(torch.get_default_dtype()) if not x.is_floating_point() else x
+        if self == Scale():
+            return x
+        return (x / self.divisor - self.mean) / self.std
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """What lies at one client; a split is fetched when first asked for."""
+
+    federation: Federation
+    client: int
+
+    @cached_property
+    def train(self) -> Samples:
+        """Training inputs and labels."""
+        return self.federation.samples(self.client, "train")
+
+    @cached_property
+    def test(self) -> Samples:
+        """Test inputs and labels."""
+        return self.federation.samples(self.client, "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients 0..N-1, their training and test samples and, if known, the cluster each one truly belongs to."""
+
+    domains: tuple[Domain, ...]
+    train: Ragged
+    test: Ragged
+    kind: Kind = "classification"
+    outputs: int = 0  # classes, or targets of a regression
+    scale: Scale = Scale()
+    truth: NDArray[np.int64] | None = None  # (N,) true cluster
+    name: str = "own data"
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @cached_property
+    def roster(self) -> Roster:
+        """What a server knows of the clients: their ids and how much they train on."""
+        return Roster(torch.arange(len(self)), self.train.lengths)
+
+    @cached_property
+    def _starts(self) -> Tensor:
+        return torch.tensor([0, *(len(d.y) for d in self.domains)]).cumsum(0)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample, as a client sees it."""
+        first = self.domains[0]
+        return tuple(first.take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
+
+    def client(self, client: int) -> ClientData:
+        """The data of one client."""
+        return ClientData(self, client)
+
+    def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
+        """The inputs and labels of one client, scaled."""
+        numbers = (self.train if split == "train" else self.test).row(client)
+        where = torch.searchsorted(self._starts, numbers, right=True) - 1
+        if not len(numbers) or bool((where == where[0]).all()):
+            domain = int(where[0]) if len(numbers) else 0
+            x, y = self.domains[domain].take(numbers - self._starts[domain])
+            return self.scale(x).contiguous(), y
+        parts = [(d, torch.nonzero(where == d)[:, 0]) for d in where.unique().tolist()]
+        taken = [self.domains[d].take(numbers[rows] - self._starts[d]) for d, rows in parts]
+        back = torch.argsort(torch.cat([rows for _, rows in parts]))
+        x, y = torch.cat([t[0] for t in taken])[back], torch.cat([t[1] for t in taken])[back]
+        return self.scale(x).contiguous(), y
+
+    @staticmethod
+    def from_arrays(
+        clients: Sequence[tuple[ArrayLike, ...]],
+        *,
+        test: float = 0.2,
+        truth: Sequence[int] | None = None,
+        outputs: int | None = None,
+        seed: int = 0,
+    ) -> Federation:
+        """Your own data: per client (x, y), split at random, or (x_train, y_train, x_test, y_test).
+
+        Arrays or tensors; integer labels make a classification, floating-point targets a regression.
+        `outputs` is the number of classes (or targets) when the data does not show all of them.
+        """
+        from coterie.data.own import from_arrays
+
+        return from_arrays(clients, test=test, truth=truth, outputs=outputs, seed=seed)
+
+    def describe(self) -> str:
+        """One line: clients, samples min/median/max, true clusters."""
+        n = self.train.lengths.numpy()
+        clusters = f", {len(np.unique(self.truth))} true clusters" if self.truth is not None else ""
+        spread = f"{n.min()}/{int(np.median(n))}/{n.max()}"
+        return (
+            f"{self.name}: {len(self)} clients, {int(n.sum())} training samples (min/median/max {spread}), "
+            f"{len(self.test.numbers)} test samples{clusters}"
+        )
+
+    def check(self) -> Federation:
+        """Refuse what no training could survive, naming the client: no data, NaN or Inf, labels outside the head."""
+        if not len(self):
+            raise CoterieError("data: a federation needs at least one client")
+        empty = torch.nonzero(self.train.lengths == 0)
+        if len(empty):
+            raise CoterieError(f"data: client {int(empty[0])} has no training samples; leave it out or give it some")
+        for domain in self.domains:
+            if domain.x.is_floating_point() and not bool(domain.x.isfinite().all()):
+                self._blame("x", "has NaN or Inf in its inputs; clean or drop those samples")
+            if domain.y.is_floating_point() and not bool(domain.y.isfinite().all()):
+                self._blame("y", "has NaN or Inf in its targets; clean or drop those samples")
+            if self.kind == "classification" and len(domain.y):
+                labels = domain.y if domain.relabel is None else domain.relabel[domain.y]
+                if int(labels.min()) < 0 or int(labels.max()) >= self.outputs:
+                    self._blame("label", f"has a label outside 0..{self.outputs - 1}; raise `outputs` or map the labels")
+        return self
+
+    def _blame(self, what: Literal["x", "y", "label"], fault: str) -> None:
+        for client in range(len(self)):
+            for x, y in (self.samples(client, "train"), self.samples(client, "test")):
+                bad = {
+                    "x": lambda x, _: x.is_floating_point() and not bool(x.isfinite().all()),
+                    "y": lambda _, y: not bool(y.isfinite().all()),
+                    "label": lambda _, y: bool(((y < 0) | (y >= self.outputs)).any()),
+                }[what](x, y)
+                if bad:
+                    raise CoterieError(f"data: client {client} {fault}")

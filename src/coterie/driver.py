@@ -1,0 +1,262 @@
+"""The driver: the round loop, and the one call that does everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le
+from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as validated
+from torch import Tensor, nn
+
+from coterie.asking import Asker
+from coterie.data.federation import Federation
+from coterie.engines.contract import Engine
+from coterie.errors import CoterieError, QuorumError
+from coterie.events import Listener, RoundDone, RunEnded, RunStarted
+from coterie.methods.contract import Admits, Method
+from coterie.metrics import Summary, summarise
+from coterie.model import Model
+from coterie.seeds import Purpose, generator
+from coterie.setup import as_method, as_model, check_fit, make_engine
+from coterie.tasks import STRICT, Cohort, Evaluated
+
+State = TypeVar("State")
+Participation = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
+
+
+@validated(frozen=True, config=STRICT)
+class Settings:
+    """How a run goes, whatever the method."""
+
+    rounds: int = Field(30, ge=1)
+    participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
+    seed: int = Field(0, ge=0)
+    evaluate_every: int = Field(1, ge=1)  # rounds; the last one is always evaluated
+    weigh_clients: Literal["test", "train", "equal"] = "test"  # in accuracy and macro-F1 over clients
+    quorum: float = Field(0.5, ge=0, le=1)  # share of the asked clients that must answer
+    retries: int = Field(2, ge=0)  # how often a round below the quorum is repeated with other clients
+    dropout: float = Field(0.0, ge=0, lt=1)  # simulated: the chance that a client asked does not answer
+
+    def per_round(self, clients: int) -> int:
+        """How many clients take part in a round."""
+        p = self.participation
+        if isinstance(p, int):
+            if p > clients:
+                raise CoterieError(f"participation: {p} clients a round, but there are only {clients}")
+            return p
+        return max(1, round(p * clients))
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Generic[State]):
+    """What a run gives back."""
+
+    method: Method[State]
+    model: Model
+    state: State
+    history: tuple[RoundDone, ...]  # the rounds of this call (a resumed run's earlier ones are in its directory)
+    clients: Evaluated  # the last evaluation, client by client
+    summary: Summary  # the last evaluation, over all clients
+    seconds: float
+    run_dir: Path | None = None
+
+    @property
+    def assignments(self) -> NDArray[np.int64]:
+        """The cluster of each client, by id (all zero for methods without clusters)."""
+        found: NDArray[np.int64] = (
+            self.clients.choice.numpy() if self.clients.choice is not None else np.zeros(len(self.clients.ids), np.int64)
+        )
+        return found
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy over all clients; None for regression."""
+        return self.summary.accuracy
+
+    @property
+    def macro_f1(self) -> float | None:
+        """Macro-F1, the mean over clients; None for regression."""
+        return self.summary.macro_f1
+
+    def __repr__(self) -> str:
+        score = f"loss {self.summary.loss:.4g}" if self.accuracy is None else f"accuracy {self.accuracy:.1%}"
+        return f"<Result of {type(self.method).__name__}: {score}, clusters {self.summary.sizes}>"
+
+
+def run(
+    method: str | Method[State],
+    federation: Federation,
+    model: str | Model | nn.Module | Callable[[], nn.Module] = "mlp",
+    *,
+    rounds: int = 30,
+    participation: int | float = 1.0,
+    seed: int = 0,
+    engine: Literal["sequential", "workers"] | Engine = "sequential",
+    workers: int | None = None,
+    evaluate_every: int = 1,
+    weigh_clients: Literal["test", "train", "equal"] = "test",
+    quorum: float = 0.5,
+    retries: int = 2,
+    dropout: float = 0.0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 5,
+    listeners: Sequence[Listener] = (),
+) -> Result[State]:
+    """Train a federation with a method and evaluate every client.
+
+    `method` and `model` are names (`coterie methods`, `coterie models`) or your own objects. `out` is a directory
+    for the log, the assignments and the checkpoints; with `resume` a run continues from the last one there.
+    """
+    from coterie.setup import settings_from
+    from coterie.store import RunDirectory
+
+    settings = settings_from(
+        Settings,
+        rounds=rounds,
+        participation=participation,
+        seed=seed,
+        evaluate_every=evaluate_every,
+        weigh_clients=weigh_clients,
+        quorum=quorum,
+        retries=retries,
+        dropout=dropout,
+    )
+    the_method: Method[State] = as_method(method)
+    the_model = as_model(model, federation)
+    check_fit(the_model, federation.check())
+    store = None if out is None else RunDirectory(Path(out), the_method, the_model, federation, settings, resume)
+    with make_engine(engine, the_model, federation, workers) as the_engine:
+        return drive(the_method, the_model, federation, settings, the_engine, store, listeners, checkpoint_every)
+
+
+def drive(
+    method: Method[State],
+    model: Model,
+    federation: Federation,
+    settings: Settings,
+    engine: Engine,
+    store: Any = None,
+    listeners: Sequence[Listener] = (),
+    checkpoint_every: int = 5,
+) -> Result[State]:
+    """The round loop."""
+    roster, began = federation.roster, time.perf_counter()
+    history: list[RoundDone] = []
+    with one_thread():
+        state = method.init(model, roster, generator(settings.seed, Purpose.INIT))
+        done = 0
+        if store is not None:
+            state, done = store.begin(state, engine.memory)
+            listeners = [store.listen, *listeners]
+        start = RunStarted(
+            type(method).__name__,
+            federation.describe(),
+            len(roster.ids),
+            settings.per_round(len(roster.ids)),
+            settings.rounds,
+            done,
+        )
+        _tell(listeners, start)
+        evaluated: tuple[Evaluated, Summary] | None = None
+        for t in range(done, settings.rounds):
+            state, event = _round(method, state, federation, settings, engine, t)
+            if (t + 1) % settings.evaluate_every == 0 or t + 1 == settings.rounds:
+                evaluated = evaluate(method, state, federation, settings, engine, t)
+                event = replace(event, summary=evaluated[1])
+            last = t + 1 == settings.rounds
+            if store is not None and (last or (t + 1) % checkpoint_every == 0):
+                store.save(state, engine.memory, t + 1)
+            history.append(event)
+            _tell(listeners, event)
+        if evaluated is None:  # resumed with nothing left to do
+            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1)
+        seconds = time.perf_counter() - began
+        _tell(listeners, RunEnded(*evaluated, seconds))
+    path = None if store is None else store.path
+    return Result(method, model, state, tuple(history), *evaluated, seconds, path)
+
+
+def _round(
+    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, t: int
+) -> tuple[State, RoundDone]:
+    """One round, repeated with other clients while too few answer."""
+    began = time.perf_counter()
+    for attempt in range(settings.retries + 1):
+        ids = sample(federation, settings, t, attempt)
+        cohort = Cohort(ids, t, federation.roster, generator(settings.seed, Purpose.METHOD, t, attempt))
+        gone = drop(ids, settings, t, attempt)
+        ask = Asker(engine, ids, settings.seed, t, quorum=settings.quorum, gone=gone)
+        try:
+            state = method.round(state, cohort, ask)
+        except QuorumError as error:
+            if attempt == settings.retries:
+                tries = f" (tried {attempt + 1} times)" if attempt else ""
+                raise QuorumError(f"{error}{tries}. A lower quorum lets the run go on without them.") from None
+            continue
+        missing = tuple(ask.missing[c] for c in sorted(ask.missing))
+        seconds = time.perf_counter() - began
+        asked = len(ask.asked)
+        return state, RoundDone(t + 1, asked, asked - len(missing), missing, attempt + 1, seconds, None)
+    raise AssertionError("unreachable")
+
+
+def sample(federation: Federation, settings: Settings, t: int, attempt: int) -> Tensor:
+    """Who takes part in round t: the same for every method under the same seed."""
+    n, m = len(federation), settings.per_round(len(federation))
+    if m == n:
+        return federation.roster.ids
+    rng = generator(settings.seed, Purpose.COHORT, t, attempt)
+    return torch.from_numpy(np.sort(rng.choice(n, m, replace=False)))
+
+
+def drop(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
+    """Which of these clients do not answer, when dropping out is simulated."""
+    rng = generator(settings.seed, Purpose.DROPOUT, t, attempt)
+    return ids[torch.from_numpy(rng.random(len(ids)) < settings.dropout)] if settings.dropout else ids[:0]
+
+
+def evaluate(
+    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, t: int
+) -> tuple[Evaluated, Summary]:
+    """Every client's score under the method's own rule; looks, and changes nothing."""
+    ids = federation.roster.ids
+    ask = Asker(engine, ids, settings.seed, t, keep=False)
+    if isinstance(method, Admits):
+        rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
+        state = method.admit(state, Cohort(ids, t, federation.roster, rng), ask)
+    reply: Evaluated = ask(method.predictor(state))
+    if not len(reply.ids):
+        first = min(ask.missing.values(), key=lambda m: m.client)
+        raise CoterieError(f"round {t + 1}: no client could be evaluated; client {first.client}: {first.reason}")
+    by = {"test": reply.n, "train": federation.roster.n[reply.ids], "equal": torch.ones(len(reply.ids))}
+    weights = by[settings.weigh_clients].double() * (reply.n > 0)
+    if not float(weights.sum()):
+        raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
+    truth = None if federation.truth is None else federation.truth[reply.ids.numpy()]
+    return reply, summarise(reply, weights, truth)
+
+
+def _tell(listeners: Sequence[Listener], event: RunStarted | RoundDone | RunEnded) -> None:
+    for listener in listeners:
+        listener(event)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread for the time being: many small clients do not profit from more, and bits stay the same."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

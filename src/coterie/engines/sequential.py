@@ -1,0 +1,42 @@
+"""The reference engine: one client after another, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from coterie.client import Answer, Workbench
+from coterie.data.federation import Federation
+from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
+from coterie.memory import Memory
+from coterie.model import Model
+
+
+class Sequential:
+    """Visits clients one by one."""
+
+    def __init__(self, model: Model, federation: Federation) -> None:
+        self.federation = federation
+        self.memory = Memory()
+        self._bench = Workbench(model)
+
+    def visit(self, visit: Visit) -> Outcome:
+        """See `Engine.visit`."""
+        answered: dict[int, Sequence[Answer | None]] = {}
+        missing: list[Missing] = []
+        with torch.random.fork_rng(devices=[]):
+            for client in visit.ids.tolist():
+                data, keeps = self.federation.client(client), self.memory.read(client)
+                try:
+                    done = self._bench.visit(visit.asked_of(client), client, data, keeps, visit.moment)
+                except Exception as error:
+                    missing.append(Missing(client, reason(error)))
+                    continue
+                if visit.keep:
+                    self.memory.write(client, done.keeps)
+                answered[client] = done.answers
+        return Outcome(collate(visit, answered), tuple(missing))
+
+    def close(self) -> None:
+        """Nothing to let go of."""

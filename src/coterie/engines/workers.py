@@ -1,0 +1,208 @@
+"""One worker process per core, one torch thread each: the same work as `sequential`, spread out.
+
+Clients are dealt out largest first in small hands, so that no worker waits long for another. A
+client's work does not depend on who does it or when, so any number of workers gives the same bits.
+A worker that dies is replaced and its clients are tried once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import sys
+import warnings
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import torch
+from torch import Tensor
+
+from coterie.byclient import ByClient
+from coterie.client import Answer, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
+from coterie.data.federation import Federation
+from coterie.engines.channel import Channel
+from coterie.engines.contract import Missing, Outcome, Visit, collate, reason, restrict
+from coterie.memory import Memory
+from coterie.model import Model
+from coterie.tasks import All, Best, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
+
+HANDS_PER_WORKER = 6  # enough that the last hand is short, few enough that messages cost nothing
+
+
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """A visit begins: its tasks, sent once to each worker."""
+
+    visit: Visit
+
+
+@dataclass(frozen=True, eq=False)
+class _Hand:
+    """The clients a worker takes on next, and what each of them keeps."""
+
+    clients: tuple[int, ...]
+    keeps: tuple[Mapping[str, Tensor], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Played:
+    """What became of a hand: for each client what it did, or why it could not."""
+
+    results: tuple[Done | Missing, ...]
+
+
+TYPES = (
+    *(_Open, _Hand, _Played, Visit, Moment, Done, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
+    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Posterior, Local, ByClient),
+)
+
+
+def _serve(model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection]) -> None:
+    """A worker's life: until the pipe closes, which it also does when the parent is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
+        end.close()
+    torch.set_num_threads(1)
+    bench = Workbench(model)
+    channel = Channel(pipe, TYPES)
+    hands = 0
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            message = channel.receive()
+            if isinstance(message, _Open):
+                visit, hands = message.visit, 0
+                continue
+            results = []
+            for client, keeps in zip(message.clients, message.keeps, strict=True):
+                try:
+                    data = federation.client(client)
+                    results.append(bench.visit(visit.asked_of(client), client, data, keeps, visit.moment))
+                except Exception as error:
+                    results.append(Missing(client, reason(error)))
+            # A lane per hand: the parent reads all of a visit's results where they lie, at its end.
+            channel.send(_Played(tuple(results)), lane=hands)
+            hands += 1
+
+
+class _Worker:
+    """The parent's side of one worker process."""
+
+    def __init__(self, model: Model, federation: Federation, others: Sequence[_Worker]) -> None:
+        # fork hands model and data over without a copy and without pickling; it is not safe outside Linux.
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        mine, theirs = context.Pipe()
+        inherited = [w.channel.pipe for w in others] + [mine] if sys.platform == "linux" else []
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(model, federation, theirs, inherited), daemon=True, name="coterie-worker"
+        )
+        with warnings.catch_warnings():
+            # Python 3.12 warns of any fork beside threads; the worker touches no lock that one could hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.process.start()
+        theirs.close()
+        self.channel = Channel(mine, TYPES)
+        self.hand: tuple[int, ...] = ()
+
+    def stop(self) -> None:
+        self.channel.close()
+        self.process.join(timeout=5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class Workers:
+    """Spreads a visit over `workers` processes."""
+
+    def __init__(self, model: Model, federation: Federation, workers: int) -> None:
+        self.federation = federation
+        self.memory = Memory()
+        self._model = model
+        self._n = federation.roster.n
+        self._workers: list[_Worker] = []
+        for _ in range(workers):
+            self._workers.append(_Worker(model, federation, self._workers))
+
+    def visit(self, visit: Visit) -> Outcome:
+        """See `Engine.visit`."""
+        answered: dict[int, Sequence[Answer | None]] = {}
+        missing: dict[int, Missing] = {}
+        keeps: dict[int, Mapping[str, Tensor]] = {}
+        tried: set[int] = set()
+        hands = self._deal(visit.ids)
+        sent = _Open(restrict(visit, visit.ids))
+        for worker in self._workers:
+            worker.hand = ()
+            self._send(worker, sent, lane=0)
+        while hands or any(w.hand for w in self._workers):
+            for worker in self._workers:
+                if hands and not worker.hand:
+                    worker.hand = hands.popleft()
+                    self._send(worker, _Hand(worker.hand, tuple(self.memory.read(c) for c in worker.hand)), lane=1)
+            busy = {w.channel.pipe: w for w in self._workers if w.hand}
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]
+                try:
+                    played: _Played = worker.channel.receive()
+                except (EOFError, OSError):
+                    again = self._replace(worker, sent, tried, missing)
+                    hands.extend((client,) for client in again)
+                    continue
+                for client, result in zip(worker.hand, played.results, strict=True):
+                    if isinstance(result, Missing):
+                        missing[client] = result
+                    else:
+                        answered[client], keeps[client] = result.answers, result.keeps
+                worker.hand = ()
+        for client, written in keeps.items() if visit.keep else ():
+            self.memory.write(client, {slot: value.clone() for slot, value in written.items()})
+        return Outcome(collate(visit, answered), tuple(missing[c] for c in sorted(missing)))
+
+    def close(self) -> None:
+        """Stop the workers."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+
+    def _deal(self, ids: Tensor) -> deque[tuple[int, ...]]:
+        """Hands of about equal work, largest clients first."""
+        sizes = self._n[ids]
+        order = torch.argsort(sizes, descending=True, stable=True)
+        share = float(sizes.sum()) / (HANDS_PER_WORKER * max(len(self._workers), 1))
+        hands: deque[tuple[int, ...]] = deque()
+        hand: list[int] = []
+        work = 0
+        for row in order.tolist():
+            hand.append(int(ids[row]))
+            work += int(sizes[row])
+            if work >= share:
+                hands.append(tuple(hand))
+                hand, work = [], 0
+        if hand:
+            hands.append(tuple(hand))
+        return hands
+
+    def _send(self, worker: _Worker, message: object, lane: int) -> None:
+        # A dead worker is found when its answer is waited for.
+        with contextlib.suppress(OSError):
+            worker.channel.send(message, lane)
+
+    def _replace(
+        self, dead: _Worker, sent: _Open, tried: set[int], missing: dict[int, Missing]
+    ) -> list[int]:
+        """A new worker in the place of a dead one; returns which of its clients deserve another try."""
+        dead.stop()
+        code = dead.process.exitcode
+        again = [c for c in dead.hand if c not in tried]
+        for client in set(dead.hand) - set(again):
+            missing[client] = Missing(client, f"the worker process died on it, twice (exit code {code})")
+        tried.update(dead.hand)
+        others = [w for w in self._workers if w is not dead]
+        fresh = _Worker(self._model, self.federation, others)
+        self._workers[self._workers.index(dead)] = fresh
+        self._send(fresh, sent, lane=0)
+        return again

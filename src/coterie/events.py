@@ -1,0 +1,49 @@
+"""What happened in a run. Progress bars, files and trackers are listeners to these; the driver knows none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coterie.engines.contract import Missing
+from coterie.metrics import Summary
+from coterie.tasks import Evaluated
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The run is about to do its first round (or, resumed, its next)."""
+
+    method: str
+    data: str
+    clients: int
+    per_round: int
+    rounds: int
+    done: int  # rounds that a resumed run has behind it
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """A round is over."""
+
+    round: int  # from 1
+    asked: int
+    answered: int
+    missing: tuple[Missing, ...]
+    attempts: int  # more than 1 when too few answered and the round was repeated
+    seconds: float
+    summary: Summary | None  # None when the round was not evaluated
+
+
+@dataclass(frozen=True, eq=False)
+class RunEnded:
+    """All rounds are done."""
+
+    clients: Evaluated  # the last evaluation, client by client
+    summary: Summary
+    seconds: float
+
+
+Event: TypeAlias = RunStarted | RoundDone | RunEnded
+Listener: TypeAlias = Callable[[Event], None]

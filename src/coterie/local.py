@@ -1,0 +1,135 @@
+"""THE local training step, written once: everything a method may want of it is a parameter.
+
+A step descends  mean_b w_b * loss(f(theta, x_b) + offset_b, y_b) + mu/2 |theta - anchor|^2.
+The batches are a plan, drawn from the (seed, round, task, client) generator before training starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coterie.errors import CoterieError
+from coterie.model import Replica, sample_losses
+from coterie.tasks import Local
+
+
+def batches(n: int, local: Local, rng: np.random.Generator) -> Iterator[Tensor | None]:
+    """Which samples each step takes; None is all of them in their own order."""
+    if local.steps is None:
+        epochs, steps = local.epochs or 1, None
+    else:
+        epochs, steps = None, local.steps
+    size = n if local.batch == "full" else min(local.batch, n)
+    taken = 0
+    epoch = 0
+    while epochs is None or epoch < epochs:
+        epoch += 1
+        # The gradient of a full batch does not depend on its order, so none is drawn.
+        order = torch.from_numpy(rng.permutation(n)) if local.shuffle and size < n else None
+        for start in range(0, n, size):
+            if steps is not None and taken == steps:
+                return
+            taken += 1
+            if order is None:
+                yield None if size == n else torch.arange(start, min(start + size, n))
+            else:
+                yield order[start : start + size]
+
+
+@dataclass(frozen=True, eq=False)
+class Proximal:
+    """mu/2 |theta - anchor|^2 over the trainable parameters (running statistics are not pulled).
+
+    The pull is part of the gradient, as the papers write it. Where lr * mu > 1 such a step would overshoot
+    the anchor and diverge, so the pull is applied implicitly: argmin of 1/(2 lr)|z - theta|^2 + mu/2|z - anchor|^2.
+    """
+
+    anchor: Tensor
+    mu: float
+
+
+class Optimizer:
+    """SGD (with momentum) or Adam on one flat vector; its state is one tensor, so that a client can keep it."""
+
+    def __init__(self, local: Local, lr: float, like: Tensor, state: Tensor | None) -> None:
+        self.local, self.lr = local, lr
+        length = {"sgd": len(like) if local.momentum else 0, "adam": 2 * len(like) + 1}[local.optimizer]
+        if state is not None and state.shape != (length,):
+            raise CoterieError(
+                f"a kept optimiser state of {state.numel()} numbers does not fit one of {length}: "
+                "the optimiser or the model has changed since it was kept"
+            )
+        self.state = like.new_zeros(length) if state is None else state.clone()
+        self._scratch = torch.empty_like(like)
+
+    def step(self, theta: Tensor, grad: Tensor) -> None:
+        """Move theta in place."""
+        if self.local.weight_decay:
+            grad.add_(theta, alpha=self.local.weight_decay)
+        if self.local.optimizer == "adam":
+            self._adam(theta, grad)
+        elif self.local.momentum:
+            self.state.mul_(self.local.momentum).add_(grad)
+            theta.add_(self.state, alpha=-self.lr)
+        else:
+            theta.add_(grad, alpha=-self.lr)
+
+    def _adam(self, theta: Tensor, grad: Tensor, beta1: float = 0.9, beta2: float = 0.999) -> None:
+        p = len(theta)
+        first, second = self.state[:p], self.state[p : 2 * p]
+        self.state[2 * p] += 1
+        t = float(self.state[2 * p])
+        first.lerp_(grad, 1 - beta1)
+        second.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        torch.sqrt(second, out=self._scratch).div_((1 - beta2**t) ** 0.5).add_(1e-8)
+        theta.addcdiv_(first, self._scratch, value=-self.lr / (1 - beta1**t))
+
+
+def train(
+    replica: Replica,
+    x: Tensor,
+    y: Tensor,
+    local: Local,
+    rng: np.random.Generator,
+    *,
+    lr: float | None = None,
+    proximal: Proximal | None = None,
+    offset: Tensor | None = None,
+    weights: Tensor | None = None,
+    state: Tensor | None = None,
+) -> tuple[float, Tensor]:
+    """Train the replica in place; returns the mean loss of the steps and the optimiser's state."""
+    lr = local.lr if lr is None else lr
+    optimizer = Optimizer(local, lr, replica.weights, state)
+    anchor, pull = (None, 0.0) if proximal is None else (proximal.anchor[: len(replica.weights)], proximal.mu)
+    replica.network.train()
+    losses = []
+    for take in batches(len(y), local, rng):
+        xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
+        assert xb is not None and yb is not None
+        replica.grad.zero_()
+        logits = replica.network(xb)
+        loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.detach())
+        with torch.no_grad():
+            if anchor is not None and lr * pull <= 1:
+                replica.grad.add_(replica.weights - anchor, alpha=pull)
+            optimizer.step(replica.weights, replica.grad)
+            if anchor is not None and lr * pull > 1:
+                replica.weights.lerp_(anchor, lr * pull / (1 + lr * pull))
+    return float(torch.stack(losses).mean()), optimizer.state
+
+
+def _objective(logits: Tensor, y: Tensor, weights: Tensor | None, replica: Replica) -> Tensor:
+    if weights is not None:
+        return (sample_losses(logits, y, replica.loss) * weights).mean()
+    if replica.loss == "cross_entropy":
+        return functional.cross_entropy(logits, y)
+    return sample_losses(logits, y, replica.loss).mean()

@@ -1,0 +1,42 @@
+"""What clients keep between visits: personal models, optimiser states, mixture weights.
+
+Value in, value out: an engine hands a client its values with the tasks and stores what a successful
+visit wrote. A visit that fails writes nothing. Only clients that were visited take any room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from coterie.errors import CoterieError
+
+
+class Memory:
+    """Every client's values, by client and name."""
+
+    def __init__(self) -> None:
+        self._clients: dict[int, dict[str, Tensor]] = {}
+
+    def read(self, client: int) -> Mapping[str, Tensor]:
+        """What this client keeps (empty before its first visit)."""
+        return self._clients.get(client, {})
+
+    def write(self, client: int, values: Mapping[str, Tensor]) -> None:
+        """Keep these values, beside those with other names."""
+        if values:
+            self._clients.setdefault(client, {}).update(values)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as named tensors, for a checkpoint."""
+        return {f"{c}/{slot}": v for c, kept in sorted(self._clients.items()) for slot, v in sorted(kept.items())}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Become what `tensors` gave."""
+        self._clients = {}
+        for key, value in tensors.items():
+            client, _, slot = key.partition("/")
+            if not client.isdigit() or not slot:
+                raise CoterieError(f"'{key}' is not the name of something a client keeps")
+            self.write(int(client), {slot: value})

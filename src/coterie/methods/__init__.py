@@ -1,0 +1,1 @@
+"""One paper (or baseline) is one file that reads like its pseudocode."""

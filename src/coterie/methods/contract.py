@@ -1,0 +1,52 @@
+"""What a method is: a frozen dataclass whose fields are its paper's hyper-parameters, and three functions.
+
+A state is a tensor or a frozen dataclass of tensors and numbers; nothing else is needed to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar, overload, runtime_checkable
+
+import numpy as np
+
+from coterie.model import Model
+from coterie.tasks import Cohort, Evaluate, Evaluated, Fit, Fitted, Reply, Roster, Score, Scored, Task
+
+State = TypeVar("State")
+
+
+class Ask(Protocol):
+    """Ask the cohort (or a task's own `on`); a list of tasks is ONE visit, so every tensor travels once."""
+
+    @overload
+    def __call__(self, task: Fit, /) -> Fitted: ...
+    @overload
+    def __call__(self, task: Score, /) -> Scored: ...
+    @overload
+    def __call__(self, task: Evaluate, /) -> Evaluated: ...
+    @overload
+    def __call__(self, task: list[Fit], /) -> list[Fitted]: ...
+    @overload
+    def __call__(self, task: Sequence[Task], /) -> list[Reply]: ...
+
+
+class Method(Protocol[State]):
+    """A server-side program that asks clients questions."""
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> State:
+        """The state before the first round."""
+
+    def round(self, state: State, cohort: Cohort, ask: Ask) -> State:
+        """The paper's loop body."""
+
+    def predictor(self, state: State) -> Evaluate:
+        """How a client that the state knows predicts."""
+
+
+@runtime_checkable
+class Admits(Protocol[State]):
+    """A method with a rule for clients that its state does not know yet; others predict for anyone as they are."""
+
+    def admit(self, state: State, cohort: Cohort, ask: Ask) -> State:
+        """A state that knows these clients too, with nobody retrained."""

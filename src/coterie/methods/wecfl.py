@@ -1,0 +1,30 @@
+"""WeCFL: FeSEM with clients weighted by their size, in the clustering as in the mean.
+
+Ma et al., On the Convergence of Clustered Federated Learning, 2022 (Algorithm 1, Eq. 3-4): lambda_i is the
+client's share of the data; a client is represented by the parameters of its fully-connected layers (appendix B.1).
+The server sees every client's model (its `features` part decides the cluster).
+
+The authors' code is features="last_weight", kmeans="fresh".
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from coterie.means import Weighting
+from coterie.methods.fesem import FeSEM
+from coterie.model import Part
+from coterie.tasks import STRICT
+
+
+@dataclass(frozen=True, config=STRICT)
+class WeCFL(FeSEM):
+    """Weighted k-means over client models; the centroids are the cluster models."""
+
+    paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187"
+
+    features: Part = "classifier"
+    kmeans_weights: Weighting = "size"  # lambda_i
+    weights: Weighting = "size"

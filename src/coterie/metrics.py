@@ -1,0 +1,76 @@
+"""How good a prediction is, and how well found clusters agree with the hidden ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.tasks import Evaluated
+
+Ints = NDArray[np.int64]
+
+
+def accuracy_and_macro_f1(truth: Tensor, predicted: Tensor) -> tuple[float, float]:
+    """Share of correct predictions, and F1 averaged over the labels present in truth or predictions."""
+    t, p = truth.numpy(), predicted.numpy()
+    labels = int(max(t.max(), p.max())) + 1
+    hit = np.bincount(t[t == p], minlength=labels)
+    total = np.bincount(t, minlength=labels) + np.bincount(p, minlength=labels)
+    present = total > 0
+    return float(hit.sum() / len(t)), float(np.mean(2 * hit[present] / total[present]))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Adjusted Rand index and normalised mutual information of two labellings."""
+
+    ari: float
+    nmi: float
+
+
+def agreement(truth: Ints, found: Ints) -> Agreement:
+    """How well the found clusters match the hidden ones: 1 is perfect, names of labels do not matter."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    return Agreement(
+        float(adjusted_rand_score(truth, found)),
+        float(normalized_mutual_info_score(truth, found)),
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One evaluation over many clients. accuracy and macro_f1 are None for regression; ari and nmi without a truth."""
+
+    loss: float
+    accuracy: float | None
+    macro_f1: float | None
+    clusters: int
+    sizes: tuple[int, ...]  # clients per cluster in use, by ascending cluster number
+    ari: float | None
+    nmi: float | None
+
+
+def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None) -> Summary:
+    """The weighted mean over clients, and the clusters they used."""
+    share = (weights.double() / weights.sum()).numpy()
+    found = reply.choice.numpy() if reply.choice is not None else np.zeros(len(reply.ids), dtype=np.int64)
+    sizes = np.unique(found, return_counts=True)[1]
+    match = agreement(truth, found) if truth is not None else None
+
+    def mean(values: Tensor) -> float | None:
+        out = float(share @ values.double().numpy())
+        return None if np.isnan(out) else out
+
+    return Summary(
+        loss=float(share @ reply.loss.double().numpy()),
+        accuracy=mean(reply.accuracy),
+        macro_f1=mean(reply.macro_f1),
+        clusters=len(sizes),
+        sizes=tuple(int(s) for s in sizes),
+        ari=match.ari if match else None,
+        nmi=match.nmi if match else None,
+    )

@@ -1,0 +1,181 @@
+"""A model is one flat vector: nn.Module <-> (P,) tensor of trainable parameters, then frozen ones and buffers.
+
+Means, distances and cosines of models are then one line each, and BatchNorm's running statistics
+travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers (BatchNorm's batch counter) are not part of a model and
+start at their initial value on every visit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from coterie.errors import CoterieError
+from coterie.seeds import draw_seed
+
+Loss: TypeAlias = Literal["cross_entropy", "mse"]
+Part: TypeAlias = Literal["all", "classifier", "last_weight"]
+
+
+def sample_losses(logits: Tensor, y: Tensor, loss: Loss) -> Tensor:
+    """The loss of every sample (n,)."""
+    if loss == "cross_entropy":
+        return functional.cross_entropy(logits, y, reduction="none")
+    return (logits.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(1)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained: how to build the network, and the loss it is trained with."""
+
+    build: Callable[[], nn.Module]
+    loss: Loss = "cross_entropy"
+
+    @staticmethod
+    def of(network: Model | nn.Module | Callable[[], nn.Module], loss: Loss = "cross_entropy") -> Model:
+        """From a function that builds the network (a class will do) or from an instance.
+
+        An instance serves as a blueprint: its weights are drawn anew from the run's seed, through the
+        `reset_parameters` of its layers.
+        """
+        if isinstance(network, Model):
+            return network
+        if isinstance(network, nn.Module):
+            return Model(_rebuild(network), loss)
+        if callable(network):
+            return Model(network, loss)
+        raise CoterieError(f"model: expected an nn.Module or a function that returns one, got {network!r}")
+
+    @cached_property
+    def blueprint(self) -> nn.Module:
+        """One instance to read shapes from; never trained."""
+        with torch.random.fork_rng(devices=[]):
+            network = self.build()
+        if not isinstance(network, nn.Module):
+            raise CoterieError(f"model: the build function returned {type(network).__name__}, not an nn.Module")
+        if not _trainable(network):
+            raise CoterieError("model: the network has no trainable parameters")
+        return network
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many of the vector's entries are trainable (the first ones; the rest are frozen or buffers)."""
+        return sum(p.numel() for p in _trainable(self.blueprint))
+
+    @cached_property
+    def size(self) -> int:
+        """The length P of the vector."""
+        return sum(t.numel() for t in _tensors(self.blueprint))
+
+    def init(self, rng: np.random.Generator) -> Tensor:
+        """A fresh model (P,), drawn from the generator."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(draw_seed(rng))
+            return flatten(self.build())
+
+    def replica(self) -> Replica:
+        """A live network to compute with."""
+        return Replica(self)
+
+    def part(self, part: Part) -> Tensor:
+        """The positions in the vector that represent a client: all parameters, the linear layers, the last weight."""
+        if part == "all":
+            return torch.arange(self.parameters)
+        linear = {
+            id(p): p is m.weight
+            for m in self.blueprint.modules()
+            if isinstance(m, nn.Linear)
+            for p in m.parameters(recurse=False)
+        }
+        spans: list[Tensor] = []
+        start = 0
+        for p in _trainable(self.blueprint):
+            if id(p) in linear and (part == "classifier" or linear[id(p)]):
+                spans.append(torch.arange(start, start + p.numel()))
+            start += p.numel()
+        if not spans:
+            return torch.arange(self.parameters)  # no linear layer: the whole model is what there is
+        return torch.cat(spans) if part == "classifier" else spans[-1]
+
+
+class Replica:
+    """A network whose parameters and buffers are views of one vector `theta`, and its gradients of `grad`."""
+
+    def __init__(self, model: Model) -> None:
+        # A copy, so that nothing a visit does to the network can reach the blueprint or another replica.
+        self.network = copy.deepcopy(model.blueprint)
+        self.loss: Loss = model.loss
+        tensors = _tensors(self.network)
+        dtypes = {t.dtype for t in tensors}
+        if len(dtypes) != 1:
+            raise CoterieError(f"model: parameters of several types {sorted(map(str, dtypes))}; use one")
+        self.theta = torch.empty(model.size, dtype=tensors[0].dtype)
+        self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype)
+        self.weights = self.theta[: model.parameters]
+        start = 0
+        for t in tensors:
+            end = start + t.numel()
+            if isinstance(t, nn.Parameter) and t.requires_grad:
+                t.grad = self.grad[start:end].view(t.shape)
+            t.data = self.theta[start:end].view(t.shape)
+            start = end
+        self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
+        self._counts = [b.clone() for b in self._counters]
+
+    def load(self, theta: Tensor) -> Replica:
+        """Become this model."""
+        if theta.shape != self.theta.shape:
+            raise CoterieError(f"a model of {theta.numel()} numbers does not fit this network of {self.theta.numel()}")
+        self.theta.copy_(theta)
+        for counter, count in zip(self._counters, self._counts, strict=True):
+            counter.copy_(count)
+        return self
+
+    @torch.inference_mode()
+    def logits(self, x: Tensor, batch: int = 2048) -> Tensor:
+        """What the network says of x, in evaluation mode."""
+        self.network.eval()
+        if len(x) <= batch:
+            out: Tensor = self.network(x)
+            return out
+        return torch.cat([self.network(part) for part in x.split(batch)])
+
+
+def flatten(network: nn.Module) -> Tensor:
+    """The network's vector (a copy)."""
+    return torch.cat([t.detach().reshape(-1) for t in _tensors(network)])
+
+
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    frozen = [p for p in network.parameters() if not p.requires_grad]
+    buffers = [b for b in network.buffers() if b.is_floating_point()]
+    return [*_trainable(network), *frozen, *buffers]
+
+
+def _rebuild(instance: nn.Module) -> Callable[[], nn.Module]:
+    def build() -> nn.Module:
+        network = copy.deepcopy(instance)
+        for name, module in network.named_modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+            elif next(module.parameters(recurse=False), None) is not None:
+                raise CoterieError(
+                    f"model: layer '{name or type(module).__name__}' has parameters but no reset_parameters(), so "
+                    "the instance cannot be drawn anew from the seed; pass a function that builds it: model=lambda: Net()"
+                )
+        return network
+
+    return build

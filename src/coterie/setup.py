@@ -1,0 +1,147 @@
+"""From what a user says to the objects of a run, with everything checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from coterie.catalogue import METHODS, MODELS
+from coterie.data.federation import Federation
+from coterie.engines.contract import Engine
+from coterie.engines.sequential import Sequential
+from coterie.engines.workers import Workers
+from coterie.errors import CoterieError, suggest
+from coterie.explain import explain
+from coterie.model import Loss, Model
+
+T = TypeVar("T")
+
+
+def settings_from(kind: type[T], **values: object) -> T:
+    """A validated settings object, its errors in plain words."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise explain(error, "", kind) from None
+
+
+def as_method(method: Any) -> Any:
+    """A method object, from its name or as it is."""
+    if isinstance(method, str):
+        return METHODS.build(method, {})
+    missing = [name for name in ("init", "round", "predictor") if not callable(getattr(method, name, None))]
+    if missing or isinstance(method, type):
+        hint = f"write {method.__name__}(...)" if isinstance(method, type) else f"it has no {', '.join(missing)}"
+        raise CoterieError(f"method: {method!r} is not a method object: {hint}")
+    return method
+
+
+def loss_of(federation: Federation) -> Loss:
+    """The loss that fits the labels."""
+    return "cross_entropy" if federation.kind == "classification" else "mse"
+
+
+def as_model(model: str | Model | nn.Module | Callable[[], nn.Module], federation: Federation) -> Model:
+    """A model, from a name of the zoo, a network or a function that builds one."""
+    if isinstance(model, str):
+        return named_model(model, {}, federation)
+    return Model.of(model, loss_of(federation))
+
+
+def named_model(name: str, params: dict[str, Any], federation: Federation) -> Model:
+    """A model of the zoo, or a user's `module:Net`, built for the federation's shapes."""
+    made = MODELS.build(name, params)
+    if isinstance(made, Model):
+        return made
+    if isinstance(made, nn.Module):
+        return Model.of(made, loss_of(federation))
+    shape, outputs = federation.input_shape, federation.outputs
+    return Model(lambda: made(shape, outputs), loss_of(federation))
+
+
+def check_fit(model: Model, federation: Federation) -> None:
+    """Push two samples through, so that a shape that does not fit is told before anything starts."""
+    x, _ = federation.samples(0, "train")
+    x = x[:1].repeat(2, *([1] * (x.ndim - 1)))
+    replica = model.replica()
+    replica.theta.zero_()
+    try:
+        logits = replica.logits(x)
+    except CoterieError:
+        raise
+    except Exception as error:
+        raise CoterieError(
+            f"model: samples of shape {tuple(x.shape[1:])} do not fit the network: {' '.join(str(error).split())}"
+        ) from None
+    if logits.ndim != 2 or len(logits) != 2:
+        raise CoterieError(f"model: for 2 samples the network gave {tuple(logits.shape)}, expected (2, outputs)")
+    wanted = federation.outputs
+    if federation.kind == "regression" and logits.shape[1] != wanted:
+        raise CoterieError(f"model: the network has {logits.shape[1]} outputs, the data {wanted} targets")
+    if federation.kind == "classification" and logits.shape[1] < wanted:
+        _blame_label(federation, logits.shape[1])
+
+
+def _blame_label(federation: Federation, head: int) -> None:
+    for client in range(len(federation)):
+        for split in ("train", "test"):
+            y = federation.samples(client, split)[1]  # type: ignore[arg-type]
+            if len(y) and int(y.max()) >= head:
+                raise CoterieError(
+                    f"model: client {client} has label {int(y.max())}, but the network has only {head} outputs (0..{head - 1})"
+                )
+
+
+def cores() -> int:
+    """The processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def make_engine(
+    engine: str | Engine, model: Model, federation: Federation, workers: int | None
+) -> Iterator[Engine]:
+    """An engine by name, closed afterwards; an engine object is used as it is and left open."""
+    if not isinstance(engine, str):
+        yield engine
+        return
+    if workers is not None and workers < 1:
+        raise CoterieError(f"engine.workers: at least 1, not {workers}")
+    made: Engine
+    if engine == "sequential":
+        if workers is not None:
+            raise CoterieError("engine.workers: the sequential engine has none; write engine.name=workers")
+        made = Sequential(model, federation)
+    elif engine == "workers":
+        made = Workers(model, federation, min(workers or cores(), len(federation)))
+    else:
+        raise CoterieError(f"engine.name: unknown engine '{engine}'.{suggest(engine, ['sequential', 'workers'])}")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on besides its configuration."""
+    import platform
+
+    import numpy
+    import sklearn
+
+    from coterie import __version__
+
+    return {
+        "coterie": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "platform": platform.platform(),
+    }

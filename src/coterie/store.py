@@ -1,0 +1,167 @@
+"""A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to go on.
+
+    config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
+    run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
+    assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from torch import Tensor
+
+from coterie import checkpoint
+from coterie.data.federation import Federation
+from coterie.errors import CoterieError
+from coterie.events import Event, RoundDone, RunEnded
+from coterie.memory import Memory
+from coterie.model import Model
+
+KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
+
+
+def describe(method: object) -> str:
+    """A method with its hyper-parameters, in one line."""
+    if not dataclasses.is_dataclass(method) or isinstance(method, type):
+        return type(method).__qualname__
+    fields = ", ".join(f"{f.name}={getattr(method, f.name)!r}" for f in dataclasses.fields(method))
+    return f"{type(method).__qualname__}({fields})"
+
+
+class RunDirectory:
+    """Writes a run down as it happens. Nothing is written before `begin`."""
+
+    def __init__(
+        self,
+        path: Path,
+        method: object,
+        model: Model,
+        federation: Federation,
+        settings: Any,
+        resume: bool = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path, self._resume, self._method = path, resume, method
+        self._settings, self._config = settings, config
+        # What must agree for a checkpoint to be this run's; more rounds may be asked of it.
+        self._belongs = {
+            "method": describe(method),
+            "model": f"{model.size} numbers, {model.loss}",
+            "data": federation.describe(),
+            **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k != "rounds"},
+        }
+        self._log: IO[str] | None = None
+        if resume:
+            if not (path / "run.json").is_file():
+                raise CoterieError(f"{path}: no run to resume there (it has no run.json)")
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise CoterieError(f"{path}: exists already; choose another --out, or continue it with --resume {path}")
+
+    def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
+        """Open the directory; returns the state to start from and the rounds already done."""
+        saves = self.path / "checkpoints"
+        try:
+            saves.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CoterieError(f"{self.path}: cannot be made ({error.strerror})") from None
+        state, done = fresh, 0
+        if self._resume:
+            # Half-written files are of no use to anyone.
+            for part in saves.glob("*.part"):
+                part.unlink()
+            found = sorted(saves.glob("round-*.safetensors"))
+            if found:
+                last = checkpoint.load(found[-1], fresh, self._method, self._belongs)
+                memory.restore(last.memory)
+                state, done = last.state, last.round
+                if done > self._settings.rounds:
+                    raise CoterieError(f"rounds: {self.path} has {done} behind it already, more than {self._settings.rounds}")
+            self._forget_after(done)
+        else:
+            self._write_start()
+        self._log = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+        return state, done
+
+    def save(self, state: object, memory: Memory, round: int) -> None:
+        """A checkpoint after this round; older ones go."""
+        saves = self.path / "checkpoints"
+        checkpoint.save(saves / f"round-{round:06d}.safetensors", state, memory, round, self._belongs)
+        for old in sorted(saves.glob("round-*.safetensors"))[:-KEPT]:
+            old.unlink()
+
+    def listen(self, event: Event) -> None:
+        """Write what happened."""
+        if isinstance(event, RoundDone):
+            assert self._log is not None
+            self._log.write(json.dumps(_line(event)) + "\n")
+            self._log.flush()
+        elif isinstance(event, RunEnded):
+            assert self._log is not None
+            self._log.close()
+            reply = event.clients
+            ids = reply.ids.tolist()
+            found = reply.choice.tolist() if reply.choice is not None else [0] * len(ids)
+            self._write("assignments.json", dict(zip(map(str, ids), found, strict=True)))
+            columns: dict[str, Tensor] = {
+                "samples": reply.n,
+                "loss": reply.loss,
+                "accuracy": reply.accuracy,
+                "macro_f1": reply.macro_f1,
+            }
+            rows = [
+                {"client": c, "cluster": k} | {name: _number(column[i].item()) for name, column in columns.items()}
+                for i, (c, k) in enumerate(zip(ids, found, strict=True))
+            ]
+            self._write("clients.json", rows)
+
+    def _write_start(self) -> None:
+        from coterie.setup import versions
+
+        settings = dataclasses.asdict(self._settings)
+        config = self._config or {"method": describe(self._method), **settings}
+        text = yaml.safe_dump(dict(config), sort_keys=False)
+        temporary = self.path / "config.yaml.part"
+        temporary.write_text(text, encoding="utf-8")
+        checkpoint.replace_durably(temporary, self.path / "config.yaml")
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
+        self._write("run.json", about)
+
+    def _forget_after(self, done: int) -> None:
+        """Drop the lines of rounds that will be done again, and a line cut short by a crash."""
+        log = self.path / "rounds.jsonl"
+        if not log.is_file():
+            return
+        kept = []
+        for line in log.read_text(encoding="utf-8").splitlines():
+            try:
+                if int(json.loads(line)["round"]) <= done:
+                    kept.append(line + "\n")
+            except (ValueError, KeyError, TypeError):
+                continue
+        temporary = log.with_name("rounds.jsonl.part")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        checkpoint.replace_durably(temporary, log)
+
+    def _write(self, name: str, value: object) -> None:
+        temporary = self.path / f"{name}.part"
+        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        checkpoint.replace_durably(temporary, self.path / name)
+
+
+def _number(value: float) -> float | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _line(event: RoundDone) -> dict[str, Any]:
+    line = dataclasses.asdict(event)
+    summary = line.pop("summary")
+    return line | (summary or {})

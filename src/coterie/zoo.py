@@ -1,0 +1,91 @@
+"""Networks by name, as the papers use them; each knows its input shape and number of outputs only when built."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from coterie.errors import CoterieError
+from coterie.tasks import STRICT
+
+Shape = tuple[int, ...]
+
+
+def _image(name: str, shape: Shape, smallest: int) -> Shape:
+    if len(shape) != 3 or min(shape[1:]) < smallest:
+        raise CoterieError(
+            f"model: {name} wants images of at least {smallest}x{smallest}, the data has samples of shape {shape}; "
+            "try model.name=mlp"
+        )
+    return shape
+
+
+@dataclass(frozen=True, config=STRICT)
+class LinearModel:
+    """One linear layer: multinomial logistic regression, or linear regression."""
+
+    paper: ClassVar[str] = "MCLR of Li et al. 2020, arXiv:1812.06127"
+
+    bias: bool = True
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs, bias=self.bias))
+
+
+@dataclass(frozen=True, config=STRICT)
+class MLP:
+    """Fully connected layers with ReLU between."""
+
+    paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088 (200 hidden units)"
+
+    hidden: tuple[int, ...] = Field((200,), min_length=1)
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        widths = (math.prod(shape), *self.hidden)
+        layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs))
+
+
+@dataclass(frozen=True, config=STRICT)
+class CNN:
+    """Two 5x5 convolutions with BatchNorm and pooling, one linear layer (WeCFL's for Fashion-MNIST)."""
+
+    paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (Table 3)"
+
+    channels: tuple[int, int] = (16, 32)
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        inputs, height, width = _image("cnn", shape, 4)
+        a, b = self.channels
+        return nn.Sequential(
+            *(nn.Conv2d(inputs, a, 5, padding=2), nn.BatchNorm2d(a), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(a, b, 5, padding=2), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(b * (height // 4) * (width // 4), outputs)),
+        )
+
+
+@dataclass(frozen=True, config=STRICT)
+class LeNet:
+    """LeNet 6-16-120-84, as the papers train on CIFAR-10."""
+
+    paper: ClassVar[str] = "LeCun et al. 1998; Ma et al. 2022, arXiv:2202.06187 (Table 4)"
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        inputs, height, width = _image("lenet", shape, 16)
+        h, w = ((side - 4) // 2 for side in (height, width))
+        h, w = ((side - 4) // 2 for side in (h, w))
+        return nn.Sequential(
+            *(nn.Conv2d(inputs, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(16 * h * w, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
+            nn.Linear(84, outputs),
+        )
