@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from coterie.byclient import ByClient as ByClient
     from coterie.config import RunConfig as RunConfig
     from coterie.data.federation import Federation as Federation
+    from coterie.driver import Result as Result
+    from coterie.driver import run as run
     from coterie.errors import CoterieError as CoterieError
     from coterie.means import mean as mean
     from coterie.means import mean_by as mean_by
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.model import Model as Model
-    from coterie.driver import Result as Result
-    from coterie.driver import run as run
     from coterie.tasks import All as All
     from coterie.tasks import Best as Best
     from coterie.tasks import Cohort as Cohort
@@ -58,7 +58,7 @@ _HOME = {
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = sorted([*_WHERE, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_WHERE, "__version__"])
 
 
 def __getattr__(name: str) -> object:

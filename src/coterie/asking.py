@@ -44,9 +44,7 @@ class Asker:
         wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
         tasks = tuple(self._narrow(t, wanted) for t in tasks)
         there = wanted[~torch.isin(wanted, self._gone)]
-        outcome = self._engine.visit(
-            Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep)
-        )
+        outcome = self._engine.visit(Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep))
         self._next += len(tasks)
         self.asked.update(wanted.tolist())
         for client in set(wanted.tolist()) - set(there.tolist()):

@@ -79,7 +79,7 @@ def load(path: Path, template: object, method: object, belongs: Mapping[str, str
 
 
 def state_types(template: object, method: object) -> set[type]:
-    """The dataclasses a method's state may consist of: those of its fresh state, and of the modules it is written in."""
+    """The dataclasses a method's state may consist of: those of its fresh state and of its modules."""
     types: set[type] = {ByClient}
 
     def walk(node: object) -> None:

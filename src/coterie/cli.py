@@ -29,9 +29,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdou
 @app.command()
 def run(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it.")
+        list[str] | None,
+        typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -159,7 +162,14 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any
     stderr = _console(stderr=True, quiet=quiet)
     with engine as opened, console.progress(stderr, config.method.name) as listen:
         return drive(
-            job.method, job.model, job.federation, config.settings, opened, store, [listen], config.checkpoint_every
+            job.method,
+            job.model,
+            job.federation,
+            config.settings,
+            opened,
+            store,
+            [listen],
+            config.checkpoint_every,
         )
 
 

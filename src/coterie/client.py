@@ -89,7 +89,12 @@ class Workbench:
         self.frozen = model.replica()
 
     def visit(
-        self, tasks: Sequence[Task | None], client: int, data: ClientData, keeps: Mapping[str, Tensor], moment: Moment
+        self,
+        tasks: Sequence[Task | None],
+        client: int,
+        data: ClientData,
+        keeps: Mapping[str, Tensor],
+        moment: Moment,
     ) -> Done:
         """Answer the tasks in their order (None: not for this client); later ones see what earlier ones saved."""
         visit = _Visit(self, client, data, dict(keeps), moment)
@@ -195,7 +200,9 @@ class _Visit:
         )
         theta = self.bench.trained.theta.clone()
         if not bool(theta.isfinite().all()):
-            raise CoterieError("training gave a model that is not finite (NaN or Inf): a smaller learning rate may help")
+            raise CoterieError(
+                "training gave a model that is not finite (NaN or Inf): a smaller learning rate may help"
+            )
         if task.save is not None:
             self.keep(task.save, theta)
         if task.local.keep_optimizer:

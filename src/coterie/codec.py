@@ -52,7 +52,9 @@ def pack(tree: object) -> tuple[Outline, list[Tensor]]:
             return {"float": str(node)}
         if node is None or isinstance(node, bool | int | float | str):
             return node
-        raise CoterieError(f"cannot write down a {type(node).__name__}: only tensors, numbers, text and dataclasses of them")
+        raise CoterieError(
+            f"cannot write down a {type(node).__name__}: only tensors, numbers, text and dataclasses of them"
+        )
 
     return walk(tree), tensors
 

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from coterie.catalogue import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
+from coterie.domains import STRICT
+from coterie.driver import Settings
 from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
 from coterie.methods.contract import Method
 from coterie.model import Model
-from coterie.driver import Settings
 from coterie.seeds import Purpose, generator
 from coterie.setup import as_method, named_model
-from coterie.tasks import STRICT, Local
+from coterie.tasks import Local
 
 Tree = dict[str, Any]  # a YAML document, before it is validated
 
@@ -54,7 +55,7 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Literal["sequential", "workers"] = "sequential"
-    workers: int | None = Field(None, ge=1)  # processes; as many as cores when not given
+    workers: PositiveInt | None = None  # processes; as many as cores when not given
 
 
 @validated(frozen=True, config=STRICT)
@@ -62,11 +63,11 @@ class RunConfig(Settings):
     """Everything `coterie run` needs. The defaults are the demo: 40 clients, rotated digits, four hidden clusters."""
 
     data: DataConfig = DataConfig(name="digits", partition=Named(name="rotated"))
-    model: Named = Named(name="mlp")
+    model: Named = Named(name="linear")
     method: Named = Named(name="wecfl")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     engine: EngineConfig = EngineConfig()
-    checkpoint_every: int = Field(5, ge=1)
+    checkpoint_every: PositiveInt = 5
 
     @property
     def settings(self) -> Settings:

@@ -64,7 +64,7 @@ def results(rows: Sequence[tuple[str, Summary, float]]) -> Table:
     table = Table(title_justify="left")
     regression = all(summary.accuracy is None for _, summary, _ in rows)
     table.add_column("method", style="bold")
-    for name in (("loss",) if regression else ("accuracy", "macro-F1")):
+    for name in ("loss",) if regression else ("accuracy", "macro-F1"):
         table.add_column(name, justify="right")
     table.add_column("clusters", justify="right")
     table.add_column("sizes")

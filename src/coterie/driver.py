@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
 from coterie.asking import Asker
 from coterie.data.federation import Federation
+from coterie.domains import STRICT, Share, ShareBelowOne
 from coterie.engines.contract import Engine
 from coterie.errors import CoterieError, QuorumError
 from coterie.events import Listener, RoundDone, RunEnded, RunStarted
@@ -27,7 +28,7 @@ from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import as_method, as_model, check_fit, make_engine
-from coterie.tasks import STRICT, Cohort, Evaluated
+from coterie.tasks import Cohort, Evaluated
 
 State = TypeVar("State")
 Participation = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
@@ -37,14 +38,14 @@ Participation = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
 class Settings:
     """How a run goes, whatever the method."""
 
-    rounds: int = Field(30, ge=1)
+    rounds: PositiveInt = 30
     participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
-    seed: int = Field(0, ge=0)
-    evaluate_every: int = Field(1, ge=1)  # rounds; the last one is always evaluated
+    seed: NonNegativeInt = 0
+    evaluate_every: PositiveInt = 1  # rounds; the last one is always evaluated
     weigh_clients: Literal["test", "train", "equal"] = "test"  # in accuracy and macro-F1 over clients
-    quorum: float = Field(0.5, ge=0, le=1)  # share of the asked clients that must answer
-    retries: int = Field(2, ge=0)  # how often a round below the quorum is repeated with other clients
-    dropout: float = Field(0.0, ge=0, lt=1)  # simulated: the chance that a client asked does not answer
+    quorum: Share = 0.5  # share of the asked clients that must answer
+    retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
+    dropout: ShareBelowOne = 0.0  # simulated: the chance that a client asked does not answer
 
     def per_round(self, clients: int) -> int:
         """How many clients take part in a round."""
@@ -73,7 +74,9 @@ class Result(Generic[State]):
     def assignments(self) -> NDArray[np.int64]:
         """The cluster of each client, by id (all zero for methods without clusters)."""
         found: NDArray[np.int64] = (
-            self.clients.choice.numpy() if self.clients.choice is not None else np.zeros(len(self.clients.ids), np.int64)
+            self.clients.choice.numpy()
+            if self.clients.choice is not None
+            else np.zeros(len(self.clients.ids), np.int64)
         )
         return found
 

@@ -112,11 +112,12 @@ def train(
     losses = []
     for take in batches(len(y), local, rng):
         xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
-        assert xb is not None and yb is not None
+        assert xb is not None
+        assert yb is not None
         replica.grad.zero_()
         logits = replica.network(xb)
         loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         losses.append(loss.detach())
         with torch.no_grad():
             if anchor is not None and lr * pull <= 1:

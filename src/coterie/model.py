@@ -1,8 +1,8 @@
 """A model is one flat vector: nn.Module <-> (P,) tensor of trainable parameters, then frozen ones and buffers.
 
 Means, distances and cosines of models are then one line each, and BatchNorm's running statistics
-travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers (BatchNorm's batch counter) are not part of a model and
-start at their initial value on every visit.
+travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers
+(BatchNorm's batch counter) are not part of a model and start at their initial value on every visit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -49,7 +49,7 @@ class Model:
         if isinstance(network, Model):
             return network
         if isinstance(network, nn.Module):
-            return Model(_rebuild(network), loss)
+            return Model(partial(_redraw, network), loss)
         if callable(network):
             return Model(network, loss)
         raise CoterieError(f"model: expected an nn.Module or a function that returns one, got {network!r}")
@@ -164,18 +164,16 @@ def _tensors(network: nn.Module) -> list[Tensor]:
     return [*_trainable(network), *frozen, *buffers]
 
 
-def _rebuild(instance: nn.Module) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        network = copy.deepcopy(instance)
-        for name, module in network.named_modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-            elif next(module.parameters(recurse=False), None) is not None:
-                raise CoterieError(
-                    f"model: layer '{name or type(module).__name__}' has parameters but no reset_parameters(), so "
-                    "the instance cannot be drawn anew from the seed; pass a function that builds it: model=lambda: Net()"
-                )
-        return network
-
-    return build
+def _redraw(instance: nn.Module) -> nn.Module:
+    """A copy of the instance with weights drawn anew."""
+    network = copy.deepcopy(instance)
+    for name, module in network.named_modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif next(module.parameters(recurse=False), None) is not None:
+            raise CoterieError(
+                f"model: layer '{name or type(module).__name__}' has parameters but no reset_parameters(), so the "
+                "instance cannot be drawn anew from the seed; pass a function that builds it: model=lambda: Net()"
+            )
+    return network

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from coterie.explain import explain
 from coterie.model import Loss, Model
 
 T = TypeVar("T")
+SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
 def settings_from(kind: type[T], **values: object) -> T:
@@ -61,8 +63,7 @@ def named_model(name: str, params: dict[str, Any], federation: Federation) -> Mo
         return made
     if isinstance(made, nn.Module):
         return Model.of(made, loss_of(federation))
-    shape, outputs = federation.input_shape, federation.outputs
-    return Model(lambda: made(shape, outputs), loss_of(federation))
+    return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
 
 
 def check_fit(model: Model, federation: Federation) -> None:
@@ -90,11 +91,12 @@ def check_fit(model: Model, federation: Federation) -> None:
 
 def _blame_label(federation: Federation, head: int) -> None:
     for client in range(len(federation)):
-        for split in ("train", "test"):
-            y = federation.samples(client, split)[1]  # type: ignore[arg-type]
+        for split in SPLITS:
+            y = federation.samples(client, split)[1]
             if len(y) and int(y.max()) >= head:
                 raise CoterieError(
-                    f"model: client {client} has label {int(y.max())}, but the network has only {head} outputs (0..{head - 1})"
+                    f"model: client {client} has label {int(y.max())}, "
+                    f"but the network has only {head} outputs (0..{head - 1})"
                 )
 
 
@@ -104,9 +106,7 @@ def cores() -> int:
 
 
 @contextmanager
-def make_engine(
-    engine: str | Engine, model: Model, federation: Federation, workers: int | None
-) -> Iterator[Engine]:
+def make_engine(engine: str | Engine, model: Model, federation: Federation, workers: int | None) -> Iterator[Engine]:
     """An engine by name, closed afterwards; an engine object is used as it is and left open."""
     if not isinstance(engine, str):
         yield engine

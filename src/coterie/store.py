@@ -1,8 +1,8 @@
 """A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to go on.
 
-    config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
-    run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
-    assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
+config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
+run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
+assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class RunDirectory:
                 memory.restore(last.memory)
                 state, done = last.state, last.round
                 if done > self._settings.rounds:
-                    raise CoterieError(f"rounds: {self.path} has {done} behind it already, more than {self._settings.rounds}")
+                    raise CoterieError(
+                        f"rounds: {self.path} has {done} behind it already, more than {self._settings.rounds}"
+                    )
             self._forget_after(done)
         else:
             self._write_start()
@@ -132,7 +134,12 @@ class RunDirectory:
         temporary.write_text(text, encoding="utf-8")
         checkpoint.replace_durably(temporary, self.path / "config.yaml")
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
+        about = {
+            "started": started,
+            "seed": settings["seed"],
+            "belongs": self._belongs,
+            "versions": versions(),
+        }
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:

@@ -10,28 +10,27 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
 
 from coterie.byclient import ByClient
+from coterie.domains import STRICT, ShareAboveZero, ShareBelowOne
 from coterie.errors import CoterieError
-
-STRICT = ConfigDict(extra="forbid")
 
 
 @validated(frozen=True, config=STRICT)
 class Local:
     """How a client trains: for how long, on which batches, with which optimiser."""
 
-    epochs: int | None = Field(None, ge=1)  # passes over the client's data; 1 when steps is not given either
-    steps: int | None = Field(None, ge=1)  # or a number of batches, going round the data as often as needed
-    batch: int | Literal["full"] = Field(32)  # samples per step; "full" is gradient descent
-    lr: float = Field(0.1, gt=0)
-    lr_decay: float = Field(1.0, gt=0, le=1)  # learning rate of round t (from 0) is lr * lr_decay**t
+    epochs: PositiveInt | None = None  # passes over the client's data; 1 when steps is not given either
+    steps: PositiveInt | None = None  # or a number of batches, going round the data as often as needed
+    batch: PositiveInt | Literal["full"] = 32  # samples per step; "full" is gradient descent
+    lr: PositiveFloat = 0.1
+    lr_decay: ShareAboveZero = 1.0  # learning rate of round t (from 0) is lr * lr_decay**t
     optimizer: Literal["sgd", "adam"] = "sgd"
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
+    momentum: ShareBelowOne = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     keep_optimizer: bool = False  # momentum (or Adam's moments) live on at the client from visit to visit
     shuffle: bool = True
 
@@ -41,8 +40,6 @@ class Local:
             raise ValueError("give epochs or steps, not both")
         if self.optimizer == "adam" and self.momentum:
             raise ValueError("momentum belongs to sgd; adam has its own (leave momentum at 0)")
-        if isinstance(self.batch, int) and self.batch < 1:
-            raise ValueError("batch is a positive number of samples, or 'full'")
         return self
 
 

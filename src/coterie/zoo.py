@@ -6,12 +6,12 @@ import math
 from itertools import pairwise
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import nn
 
+from coterie.domains import STRICT
 from coterie.errors import CoterieError
-from coterie.tasks import STRICT
 
 Shape = tuple[int, ...]
 
@@ -44,7 +44,7 @@ class MLP:
 
     paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088 (200 hidden units)"
 
-    hidden: tuple[int, ...] = Field((200,), min_length=1)
+    hidden: tuple[PositiveInt, ...] = (200,)
 
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
@@ -59,7 +59,7 @@ class CNN:
 
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (Table 3)"
 
-    channels: tuple[int, int] = (16, 32)
+    channels: tuple[PositiveInt, PositiveInt] = (16, 32)
 
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""

@@ -17,4 +17,4 @@ class Dataset:
     x: Tensor  # (n, channels, height, width) or (n, features)
     y: Tensor  # (n,) int64
     classes: int
-    scale: Scale = Scale()
+    scale: Scale

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Scale
-from coterie.tasks import STRICT
+from coterie.domains import STRICT
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -194,16 +194,18 @@ class Federation:
             if self.kind == "classification" and len(domain.y):
                 labels = domain.y if domain.relabel is None else domain.relabel[domain.y]
                 if int(labels.min()) < 0 or int(labels.max()) >= self.outputs:
-                    self._blame("label", f"has a label outside 0..{self.outputs - 1}; raise `outputs` or map the labels")
+                    self._blame(
+                        "label",
+                        f"has a label outside 0..{self.outputs - 1}; raise `outputs` or map the labels",
+                    )
         return self
 
     def _blame(self, what: Literal["x", "y", "label"], fault: str) -> None:
         for client in range(len(self)):
             for x, y in (self.samples(client, "train"), self.samples(client, "test")):
-                bad = {
-                    "x": lambda x, _: x.is_floating_point() and not bool(x.isfinite().all()),
-                    "y": lambda _, y: not bool(y.isfinite().all()),
-                    "label": lambda _, y: bool(((y < 0) | (y >= self.outputs)).any()),
-                }[what](x, y)
+                if what == "label":
+                    bad = bool(((y < 0) | (y >= self.outputs)).any())
+                else:
+                    bad = not bool((x if what == "x" else y).isfinite().all())
                 if bad:
                     raise CoterieError(f"data: client {client} {fault}")

@@ -49,7 +49,8 @@ def from_arrays(
                 raise CoterieError(f"data: client {client} has {len(x)} inputs but {len(y)} labels")
             if xs and x.shape[1:] != xs[0].shape[1:]:
                 raise CoterieError(
-                    f"data: client {client} has samples of shape {tuple(x.shape[1:])}, client 0 of {tuple(xs[0].shape[1:])}"
+                    f"data: client {client} has samples of shape {tuple(x.shape[1:])}, "
+                    f"client 0 of {tuple(xs[0].shape[1:])}"
                 )
             if ys and y.is_floating_point() != ys[0].is_floating_point():
                 raise CoterieError(f"data: client {client} has {y.dtype} labels, client 0 has {ys[0].dtype}")
@@ -71,10 +72,7 @@ def from_arrays(
         raise CoterieError(f"data: truth names {len(truth)} clients, the data has {len(train)}")
     y = torch.cat(ys)
     regression = y.is_floating_point()
-    if regression:
-        y = y.reshape(len(y), -1)
-    else:
-        y = y.long()
+    y = y.reshape(len(y), -1) if regression else y.long()
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     return Federation(
         (Domain(torch.cat(xs), y),),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Domain, Federation, Ragged
+from coterie.domains import STRICT, ShareBelowOne
 from coterie.errors import CoterieError
-from coterie.tasks import STRICT
 
 
 def deal(n: int, clients: int, test: float, rng: np.random.Generator) -> tuple[list[Tensor], list[Tensor]]:
@@ -44,8 +44,8 @@ class IID:
 
     paper: ClassVar[str] = "McMahan et al. 2017, arXiv:1602.05629"
 
-    clients: int = Field(40, ge=1)
-    test: float = Field(0.2, ge=0, lt=1)  # share of a client's samples held out
+    clients: PositiveInt = 40
+    test: ShareBelowOne = 0.2  # share of a client's samples held out
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal."""
@@ -66,14 +66,16 @@ class Rotated:
 
     paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088 (section 6, rotated MNIST)"
 
-    clients: int = Field(40, ge=1)
-    angles: tuple[float, ...] = Field((0.0, 90.0, 180.0, 270.0), min_length=1)  # degrees, one per cluster
-    test: float = Field(0.2, ge=0, lt=1)
+    clients: PositiveInt = 40
+    angles: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 90.0, 180.0, 270.0)  # degrees, one per cluster
+    test: ShareBelowOne = 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then turn: client i belongs to cluster i * clusters // clients."""
         if data.x.ndim != 4:
-            raise CoterieError(f"data.partition: only images can be rotated, {data.name} has samples of {tuple(data.x.shape[1:])}")
+            raise CoterieError(
+                f"data.partition: only images can be rotated, {data.name} has samples of {tuple(data.x.shape[1:])}"
+            )
         if len(self.angles) > self.clients:
             raise CoterieError(
                 f"data.partition.angles: {len(self.angles)} clusters need at least as many clients, not {self.clients}"

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from coterie.data.federation import Domain, Federation, Ragged
-from coterie.tasks import STRICT
+from coterie.domains import STRICT, ShareBelowOne
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -19,13 +19,13 @@ class SyntheticRegression:
 
     paper: ClassVar[str] = "Ruan and Joe-Wong 2022, arXiv:2112.06053 (section 5, synthetic data)"
 
-    clients: int = Field(40, ge=1)
-    clusters: int = Field(4, ge=1)
-    dimension: int = Field(10, ge=1)
-    samples: tuple[int, int] = (100, 200)  # per client, uniform between the two
-    variance: float = Field(10.0, gt=0)  # of the entries of theta_s
-    noise: float = Field(1.0, ge=0)
-    test: float = Field(0.2, ge=0, lt=1)
+    clients: PositiveInt = 40
+    clusters: PositiveInt = 4
+    dimension: PositiveInt = 10
+    samples: tuple[PositiveInt, PositiveInt] = (100, 200)  # per client, uniform between the two
+    variance: PositiveFloat = 10.0  # of the entries of theta_s
+    noise: NonNegativeFloat = 1.0
+    test: ShareBelowOne = 0.2
 
     def __call__(self, rng: np.random.Generator) -> Federation:
         """Draw one: client i belongs to cluster i * clusters // clients."""

@@ -109,8 +109,10 @@ def collate(visit: Visit, answered: Mapping[int, Sequence[Answer | None]]) -> tu
                 replies.append(Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, len(task.centers))))
             case Evaluate():
                 seen = [a for a in mine.values() if isinstance(a, EvaluateAnswer)]
-                numbers = torch.tensor([(a.loss, a.accuracy, a.macro_f1) for a in seen]).reshape(-1, 3)
-                replies.append(Evaluated(ids, n, *numbers.unbind(1), _choices(seen)))
+                loss, accuracy, macro_f1 = (
+                    torch.tensor([getattr(a, name) for a in seen]) for name in ("loss", "accuracy", "macro_f1")
+                )
+                replies.append(Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen)))
     return tuple(replies)
 
 

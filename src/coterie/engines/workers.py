@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 import torch
@@ -76,7 +77,7 @@ def _serve(model: Model, federation: Federation, pipe: Connection, others: Seque
             if isinstance(message, _Open):
                 visit, hands = message.visit, 0
                 continue
-            results = []
+            results: list[Done | Missing] = []
             for client, keeps in zip(message.clients, message.keeps, strict=True):
                 try:
                     data = federation.client(client)
@@ -93,10 +94,12 @@ class _Worker:
 
     def __init__(self, model: Model, federation: Federation, others: Sequence[_Worker]) -> None:
         # fork hands model and data over without a copy and without pickling; it is not safe outside Linux.
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+        context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         mine, theirs = context.Pipe()
+        self.channel = Channel(mine, TYPES)
+        self.hand: tuple[int, ...] = ()
         inherited = [w.channel.pipe for w in others] + [mine] if sys.platform == "linux" else []
-        self.process: BaseProcess = context.Process(
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(model, federation, theirs, inherited), daemon=True, name="coterie-worker"
         )
         with warnings.catch_warnings():
@@ -104,8 +107,6 @@ class _Worker:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
-        self.channel = Channel(mine, TYPES)
-        self.hand: tuple[int, ...] = ()
 
     def stop(self) -> None:
         self.channel.close()
@@ -191,9 +192,7 @@ class Workers:
         with contextlib.suppress(OSError):
             worker.channel.send(message, lane)
 
-    def _replace(
-        self, dead: _Worker, sent: _Open, tried: set[int], missing: dict[int, Missing]
-    ) -> list[int]:
+    def _replace(self, dead: _Worker, sent: _Open, tried: set[int], missing: dict[int, Missing]) -> list[int]:
         """A new worker in the place of a dead one; returns which of its clients deserve another try."""
         dead.stop()
         code = dead.process.exitcode

@@ -12,10 +12,11 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from coterie.domains import STRICT
 from coterie.means import Weighting, mean, weigh
 from coterie.methods.contract import Ask
 from coterie.model import Model
-from coterie.tasks import STRICT, All, Cohort, Evaluate, Fit, Local, Roster
+from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Roster
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from coterie.domains import STRICT
 from coterie.means import mean, weigh
 from coterie.methods.contract import Ask
 from coterie.methods.fedavg import FedAvg
-from coterie.tasks import STRICT, All, Cohort, Fit
+from coterie.tasks import All, Cohort, Fit
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -24,7 +25,7 @@ class FedProx(FedAvg):
 
     paper: ClassVar[str] = "Li et al. 2020, arXiv:1812.06127"
 
-    mu: float = Field(0.1, ge=0)  # strength of the proximal term; 0 is FedAvg
+    mu: NonNegativeFloat = 0.1  # strength of the proximal term; 0 is FedAvg
 
     def round(self, w: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """As FedAvg, each client minimising F_k(w_k) + mu/2 |w_k - w|^2."""

@@ -16,16 +16,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from coterie.byclient import ByClient
 from coterie.clustering import fresh_kmeans, match_labels, nearest, warm_kmeans
+from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
 from coterie.methods.contract import Ask
 from coterie.model import Model, Part
-from coterie.tasks import STRICT, All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster
+from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class FeSEM:
 
     paper: ClassVar[str] = "Xie et al. 2021, arXiv:2005.01026"
 
-    k: int = Field(4, ge=1)
+    k: PositiveInt = 4
     local: Local = Local()
     features: Part = "all"  # what of a client's model is clustered
     kmeans: Literal["warm", "fresh"] = "warm"

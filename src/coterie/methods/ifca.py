@@ -12,14 +12,15 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
 from coterie.methods.contract import Ask
 from coterie.model import Model
-from coterie.tasks import STRICT, Best, Cohort, Evaluate, Fit, Local, Roster
+from coterie.tasks import Best, Cohort, Evaluate, Fit, Local, Roster
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -28,7 +29,7 @@ class IFCA:
 
     paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088"
 
-    k: int = Field(4, ge=1)
+    k: PositiveInt = 4
     local: Local = Local()
     weights: Weighting = "size"
 

@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
+from coterie.domains import STRICT
 from coterie.means import Weighting
 from coterie.methods.fesem import FeSEM
 from coterie.model import Part
-from coterie.tasks import STRICT
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -1,0 +1,13 @@
+"""The domains of hyper-parameters, by name; pydantic's own PositiveInt and NonNegativeFloat serve for the rest."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+STRICT = ConfigDict(extra="forbid")  # of every class of settings: an unknown key is an error
+
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero: TypeAlias = Annotated[float, Field(gt=0, le=1)]
