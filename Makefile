@@ -1,0 +1,33 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv and install what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format bench-quick clean
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $@
+
+demo: $(VENV)/installed  ## FedAvg against WeCFL on 40 clients with four hidden clusters
+	$(BIN)/coterie demo
+
+test: $(VENV)/installed  ## every test that is not marked slow
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(VENV)/installed  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-quick: $(VENV)/installed  ## rounds per second, engine against engine, in one run
+	$(BIN)/python bench/engines.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
