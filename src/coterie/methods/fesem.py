@@ -24,7 +24,7 @@ from coterie.byclient import ByClient
 from coterie.clustering import fresh_kmeans, match_labels, nearest, warm_kmeans
 from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, enough_clients
 from coterie.model import Model, Part
 from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster
 
@@ -53,7 +53,8 @@ class FeSEM:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
         """All centers equal: clients part by what they learn from one common start."""
-        return Clusters(model.init(rng).repeat(self.k, 1), ByClient.empty(), model.part(self.features))
+        start = model.init(rng).repeat(enough_clients(self.k, roster), 1)
+        return Clusters(start, ByClient.empty(), model.part(self.features))
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""

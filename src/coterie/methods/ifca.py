@@ -18,7 +18,7 @@ from torch import Tensor
 
 from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, enough_clients
 from coterie.model import Model
 from coterie.tasks import Best, Cohort, Evaluate, Fit, Local, Roster
 
@@ -35,7 +35,7 @@ class IFCA:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:
         """K independent random models (copies of one would never part)."""
-        return torch.stack([model.init(rng) for _ in range(self.k)])
+        return torch.stack([model.init(rng) for _ in range(enough_clients(self.k, roster))])
 
     def round(self, centers: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """j = argmin_k F_i(theta_k), local steps from theta_j, mean per cluster."""
