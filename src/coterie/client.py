@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from coterie.local import Proximal, train
 from coterie.metrics import accuracy_and_macro_f1
 from coterie.model import Model, sample_losses
 from coterie.seeds import Purpose, draw_seed, generator
-from coterie.tasks import All, Best, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Score, Task
+from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Score, Task
 
 
 class ClientData(Protocol):
@@ -58,6 +58,7 @@ class EvaluateAnswer:
     accuracy: float
     macro_f1: float
     choice: int | None
+    shares: Tensor | None = None
 
 
 Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer
@@ -108,7 +109,7 @@ class _Visit:
     ) -> None:
         self.bench, self.client, self.data, self.keeps, self.moment = bench, client, data, keeps, moment
         self.written: dict[str, Tensor] = {}
-        self._best: dict[tuple[int, int], int] = {}
+        self._logits: dict[tuple[int, int], Tensor] = {}  # tasks of a visit often score the same centers
 
     def answer(self, task: Task, number: int) -> Answer:
         match task:
@@ -131,14 +132,14 @@ class _Visit:
                 if not 0 <= row < len(centers):
                     raise CoterieError(f"the server picked row {row} of {len(centers)}")
                 return centers[row], row
-            case Best(centers, given):
-                key = (id(centers), id(given))
-                if key not in self._best:
-                    self._best[key] = int(self.losses(centers, given).mean(1).argmin())
-                row = self._best[key]
+            case Best(centers, given, by):
+                row = self.best(centers, given, by)
                 return centers[row], row
             case Mix(centers, weights):
-                return self.value(weights).to(centers.dtype) @ centers, None
+                mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
+                return mixture.to(centers.dtype) @ centers, None
+            case Estimated(centers, rule, steps):
+                return self.estimate(centers, rule, steps), None
             case Own(slot, default):
                 kept = self.keeps.get(slot)
                 return (kept, None) if kept is not None else (self.resolve(default)[0], None)
@@ -148,17 +149,38 @@ class _Visit:
 
     def keep(self, slot: str, value: Tensor) -> None:
         self.keeps[slot] = self.written[slot] = value
+        self._logits.clear()  # what was said given an old value is no longer true
 
     # ----------------------------------------------------------------------------------------- tasks
 
+    def center_logits(self, centers: Tensor, given: Ref | None) -> Tensor:
+        """What every center says of the training samples (K, n, outputs)."""
+        key = (id(centers), id(given))
+        if key not in self._logits:
+            x, _ = self.data.train
+            logits = torch.stack([self.bench.frozen.load(center).logits(x) for center in centers])
+            self._logits[key] = logits if given is None else logits + self.logits(given, x)
+        return self._logits[key]
+
+    def best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
+        if by == "loss":
+            return int(self.losses(centers, given).mean(1).argmin())
+        wrong = self.center_logits(centers, given).argmax(2) != self.data.train[1]
+        return int(wrong.sum(1).argmin())
+
+    def estimate(self, centers: Tensor, rule: Literal["votes", "posterior"], steps: int) -> Tensor:
+        losses = self.losses(centers, None)
+        if rule == "votes":
+            return votes(losses)
+        weights = losses.new_full((len(centers),), 1 / len(centers))
+        for _ in range(steps):
+            weights = torch.softmax(weights.log() - losses.T, dim=1).mean(0)
+        return weights
+
     def losses(self, centers: Tensor, given: Ref | None) -> Tensor:
         """The loss of every center on every training sample (K, n); a loss that is not finite is infinite."""
-        x, y = self.data.train
-        offset = None if given is None else self.logits(given, x)
-        rows = []
-        for center in centers:
-            logits = self.bench.frozen.load(center).logits(x)
-            rows.append(sample_losses(logits if offset is None else logits + offset, y, self.bench.loss))
+        y = self.data.train[1]
+        rows = [sample_losses(logits, y, self.bench.loss) for logits in self.center_logits(centers, given)]
         losses = torch.stack(rows).nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not bool(losses.isfinite().all(1).any()):
             raise CoterieError("no center has a finite loss on this client's data")
@@ -214,35 +236,39 @@ class _Visit:
             scores = self.posterior(task.centers, task.prior, task.given).mean(0)
         else:
             losses = self.losses(task.centers, task.given)
-            if task.rule == "votes":
-                scores = torch.bincount(losses.argmin(0), minlength=len(losses)) / losses.shape[1]
-            else:
-                scores = losses.mean(1)
+            scores = losses.mean(1) if task.rule == "loss" else votes(losses)
         if task.save is not None:
             self.keep(task.save, scores)
         return ScoreAnswer(len(self.data.train[1]), scores)
 
     def evaluate(self, task: Evaluate) -> EvaluateAnswer:
         x, y = self.data.test if task.split == "test" else self.data.train
-        if not len(y):
-            return EvaluateAnswer(0, 0.0, 0.0, 0.0, self.resolve(task.models[0])[1])
         resolved = [self.resolve(ref) for ref in task.models]
-        logits = torch.stack([self.bench.frozen.load(theta).logits(x) for theta, _ in resolved])
         choice = next((row for _, row in resolved if row is not None), None)
-        if task.mixture is None:
-            combined = logits.sum(0)
-        else:
-            mixture = self.resolve(task.mixture)[0]
-            choice = int(mixture.argmax())
-            parts = torch.log_softmax(logits, -1) if self.bench.loss == "cross_entropy" else logits
-            weights = mixture.to(logits.dtype)[:, None, None]
-            # Back to the log domain, where the cross-entropy of a mixture of probabilities is its own.
-            combined = (
-                torch.logsumexp(parts + weights.log(), 0)
-                if self.bench.loss == "cross_entropy"
-                else (parts * weights).sum(0)
-            )
+        belongs = task.belongs if task.belongs is not None else task.mixture
+        shares = None if belongs is None else self.resolve(belongs)[0]
+        if shares is not None:
+            choice = int(shares.argmax())
+        if not len(y):
+            return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
+        logits = torch.stack([self.bench.frozen.load(theta).logits(x) for theta, _ in resolved])
+        combined = self.combine(logits, task)
         loss = float(sample_losses(combined, y, self.bench.loss).mean())
         if self.bench.loss == "mse":
-            return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice)
-        return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice)
+            return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice, shares)
+        return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice, shares)
+
+    def combine(self, logits: Tensor, task: Evaluate) -> Tensor:
+        """One prediction (n, outputs) out of those of several models (m, n, outputs)."""
+        if task.mixture is None:
+            return logits.mean(0) if task.average else logits.sum(0)
+        weights = self.resolve(task.mixture)[0].to(logits.dtype)[:, None, None]
+        if self.bench.loss == "mse":
+            return (logits * weights).sum(0)
+        # In the log domain, where the cross-entropy of a mixture of probabilities is its own.
+        return torch.logsumexp(torch.log_softmax(logits, -1) + weights.log(), 0)
+
+
+def votes(losses: Tensor) -> Tensor:
+    """The share of samples on which each center has the least loss; the lowest index wins a tie."""
+    return torch.bincount(losses.argmin(0), minlength=len(losses)) / losses.shape[1]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.means import mean_by
 from coterie.seeds import draw_seed
+
+Metric: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
+Linkage: TypeAlias = Literal["single", "complete", "average", "ward"]
+CountRule: TypeAlias = Literal["auto", "silhouette", "gap"]
 
 
 def nearest(points: Tensor, centers: Tensor) -> Tensor:
@@ -27,7 +34,8 @@ def fresh_kmeans(points: Tensor, k: int, weights: Tensor, rng: np.random.Generat
     k = min(k, len(points))
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than k: some clusters stay empty
-        fitted = KMeans(k, n_init=n_init, random_state=seed).fit(points.numpy(), sample_weight=weights.numpy())
+        flat = in_row_space(points).numpy()
+        fitted = KMeans(k, n_init=n_init, random_state=seed).fit(flat, sample_weight=weights.numpy())
     return torch.from_numpy(fitted.labels_.astype(np.int64))
 
 
@@ -45,8 +53,6 @@ def warm_kmeans(points: Tensor, centers: Tensor, weights: Tensor, max_iter: int 
 
 def centroids(points: Tensor, labels: Tensor, weights: Tensor, empty: Tensor) -> Tensor:
     """Weighted mean of each cluster's points (K, d); a cluster without points keeps its row of `empty`."""
-    from coterie.means import mean_by
-
     return mean_by(labels, points, weights, empty)
 
 
@@ -61,3 +67,187 @@ def match_labels(points: Tensor, labels: Tensor, weights: Tensor, centers: Tenso
     names = torch.empty(found, dtype=torch.int64)
     names[torch.from_numpy(rows)] = torch.from_numpy(columns)
     return names[labels]
+
+
+# ---------------------------------------------------------------------------------- similarity and distance
+
+
+def cosines(points: Tensor, others: Tensor | None = None) -> Tensor:
+    """Cosine similarity of every point with every other (n, m), within [-1, 1]; a zero vector is like nothing (0)."""
+    others = points if others is None else others
+    dots = points.double() @ others.double().T
+    lengths = points.double().norm(dim=1)[:, None] * others.double().norm(dim=1)[None]
+    return torch.where(lengths > 0, dots / lengths.clamp(min=1e-300), 0.0).clamp(-1, 1)
+
+
+def distances(points: Tensor, metric: Metric) -> Tensor:
+    """Pairwise distances (n, n), from the Gram matrix: never more than n x n numbers beside the points."""
+    if metric == "cosine":
+        out = 1 - cosines(points)
+    elif metric == "manhattan":
+        out = torch.cdist(points.double(), points.double(), p=1)
+    else:
+        gram = points.double() @ points.double().T
+        squares = gram.diagonal()
+        out = (squares[:, None] + squares[None] - 2 * gram).clamp(min=0).sqrt()
+    return out.fill_diagonal_(0)
+
+
+def edc_features(updates: Tensor, m: int) -> Tensor:
+    """FedGroup's decomposition (n, m): the cosine of each update with the m leading singular directions of all.
+
+    Through the n x n Gram matrix: with G = U diag(s^2) U', the cosine of row i with direction j is s_j U_ij / |row i|.
+    """
+    gram = updates.double() @ updates.double().T
+    values, vectors = torch.linalg.eigh(gram)
+    m = min(m, len(updates))
+    leading = vectors.flip(1)[:, :m] * values.flip(0)[:m].clamp(min=0).sqrt()
+    # A singular direction is known up to its sign: the largest entry is made positive.
+    leading = leading * leading.gather(0, leading.abs().argmax(0, keepdim=True)).sign()
+    lengths = gram.diagonal().sqrt()[:, None]
+    return torch.where(lengths > 0, leading / lengths.clamp(min=1e-300), 0.0)
+
+
+def madc(updates: Tensor) -> Tensor:
+    """Mean absolute difference of cosines (n, n): how differently two updates look at all others (FedGroup, Eq. 7)."""
+    similarity = cosines(updates)
+    n = len(similarity)
+    if n < 3:
+        return torch.zeros(n, n, dtype=torch.float64)
+    total = torch.cdist(similarity, similarity, p=1)
+    # The sum leaves out z = i and z = j, whose terms are |1 - S_ij| each.
+    total = total - 2 * (1 - similarity).abs()
+    return (total.clamp(min=0) / (n - 2)).fill_diagonal_(0)
+
+
+# ------------------------------------------------------------------------------------- clustering by distance
+
+
+def agglomerate(
+    distance: Tensor, *, k: int | None = None, threshold: float | None = None, linkage: Linkage = "complete"
+) -> Tensor:
+    """Labels (n,) of hierarchical clustering of a distance matrix, cut at k clusters or at a distance.
+
+    Clusters are numbered by their lowest member, so that equal data gives equal labels.
+    """
+    if len(distance) == 1:
+        return torch.zeros(1, dtype=torch.int64)
+    from scipy.cluster.hierarchy import fcluster
+    from scipy.cluster.hierarchy import linkage as link
+    from scipy.spatial.distance import squareform
+
+    tree = link(squareform(distance.double().numpy(), checks=False), linkage)
+    cut = _cut(tree, min(k or 1, len(distance))) if threshold is None else fcluster(tree, threshold, "distance")
+    return by_first_member(torch.from_numpy(np.asarray(cut, dtype=np.int64)))
+
+
+def _cut(tree: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """Exactly k clusters, also where merges tie (fcluster would give fewer)."""
+    n = len(tree) + 1
+    members = {i: [i] for i in range(n)}
+    for step, row in enumerate(tree[: n - k]):
+        members[n + step] = members.pop(int(row[0])) + members.pop(int(row[1]))
+    labels = np.empty(n, dtype=np.int64)
+    for label, cluster in enumerate(members.values()):
+        labels[cluster] = label
+    return labels
+
+
+def by_first_member(labels: Tensor) -> Tensor:
+    """The same clusters, numbered 0.. in the order in which they first occur."""
+    names: dict[int, int] = {}
+    return torch.tensor([names.setdefault(label, len(names)) for label in labels.tolist()], dtype=torch.int64)
+
+
+def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "single") -> tuple[Tensor, float]:
+    """Two parts (labels 0 and 1) of least similarity across, and that similarity: the largest of any crossing pair.
+
+    "single" is the exact minimiser (Sattler et al., Algorithm 1); "complete" gives more even parts.
+    """
+    labels = agglomerate(1 - similarity, k=2, linkage=linkage)
+    crossing = similarity[labels == 0][:, labels == 1]
+    return labels, float(crossing.max()) if crossing.numel() else 1.0
+
+
+def greedy_merge(similarity: Tensor, tau: float) -> Tensor:
+    """Labels (n,) after merging every pair that is more similar than tau, and whatever those pairs connect."""
+    from scipy.sparse.csgraph import connected_components
+
+    _, labels = connected_components((similarity > tau).numpy(), directed=False)
+    return by_first_member(torch.from_numpy(labels.astype(np.int64)))
+
+
+def merge_recomputing(sums: Tensor, counts: Tensor, tau: float) -> Tensor:
+    """As `greedy_merge`, most alike first, with a merged cluster's mean taken anew after every merge."""
+    labels = torch.arange(len(sums))
+    sums, counts = sums.double().clone(), counts.clone()
+    while True:
+        alive = torch.nonzero(counts > 0)[:, 0]
+        alike = cosines(sums[alive]).fill_diagonal_(-torch.inf)
+        best = int(alike.argmax())
+        i, j = sorted((int(alive[best // len(alive)]), int(alive[best % len(alive)])))
+        if len(alive) < 2 or float(alike.max()) <= tau:
+            return by_first_member(labels)
+        labels[labels == j] = i
+        sums[i] += sums[j]
+        counts[i] += counts[j]
+        counts[j] = 0
+
+
+# --------------------------------------------------------------------------------------------- how many clusters
+
+
+def choose_k(points: Tensor, weights: Tensor, rng: np.random.Generator, rule: CountRule, most: int = 12) -> int:
+    """A number of clusters for these points, 1..most.
+
+    silhouette (also called auto): the k of the largest mean silhouette; one cluster has none, so it is chosen only
+    when no split reaches 0.1. gap: the smallest k whose gap statistic is within one standard error of the next.
+    """
+    most = min(most, len(points) - 1)
+    if most < 2:
+        return 1
+    flat = in_row_space(points)
+    if rule == "gap":
+        return _gap(flat, weights, rng, most)
+    from sklearn.metrics import silhouette_score
+
+    scores = {}
+    for k in range(2, most + 1):
+        labels = fresh_kmeans(flat, k, weights, rng).numpy()
+        if 1 < len(np.unique(labels)) < len(flat):
+            scores[k] = float(silhouette_score(flat.numpy(), labels))
+    best = max(scores, key=lambda k: (scores[k], -k), default=1)
+    return best if scores.get(best, 0.0) >= 0.1 else 1
+
+
+def in_row_space(points: Tensor) -> Tensor:
+    """Coordinates (n, n) with the same distances: all that k-means needs of n points in a million dimensions."""
+    if points.shape[1] <= len(points):
+        return points.double()
+    centered = points.double() - points.double().mean(0)
+    values, vectors = torch.linalg.eigh(centered @ centered.T)
+    coordinates: Tensor = vectors * values.clamp(min=0).sqrt()
+    return coordinates
+
+
+def _gap(points: Tensor, weights: Tensor, rng: np.random.Generator, most: int, draws: int = 10) -> int:
+    """Tibshirani et al. 2001: against uniform points in the box of the principal axes."""
+    low, high = points.min(0).values.numpy(), points.max(0).values.numpy()
+    ks = range(1, most + 2)
+    own = np.array([_log_spread(points, k, weights, rng) for k in ks])
+    null = np.array(
+        [
+            [_log_spread(torch.from_numpy(box), k, weights, rng) for k in ks]
+            for box in (rng.uniform(low, high, tuple(points.shape)) for _ in range(draws))
+        ]
+    )
+    gap = null.mean(0) - own
+    error = null.std(0) * np.sqrt(1 + 1 / draws)
+    return next((k for k in range(1, most + 1) if gap[k - 1] >= gap[k] - error[k]), most)
+
+
+def _log_spread(points: Tensor, k: int, weights: Tensor, rng: np.random.Generator) -> float:
+    labels = fresh_kmeans(points, k, weights, rng, n_init=3)
+    means = centroids(points, labels, weights, points[: min(k, len(points))])
+    spread = float((weights[:, None] * (points - means[labels]).square()).sum())
+    return float(np.log(max(spread, 1e-300)))

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 STRICT = ConfigDict(extra="forbid")  # of every class of settings: an unknown key is an error
 
+Cosine: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero: TypeAlias = Annotated[float, Field(gt=0, le=1)]

@@ -63,18 +63,33 @@ class Pick:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The row of least mean loss on the client's own training data; the lowest index wins a tie."""
+    """The row of least mean loss (or most correct answers) on the client's own training data; the lowest index
+    wins a tie."""
 
     centers: Tensor  # (K, P)
     given: Ref | None = None  # logits of this model are added to each row's own while scoring
+    by: Literal["loss", "accuracy"] = "loss"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimated:
+    """Mixture weights (K,) that the client estimates on its own training data.
+
+    votes: the share of samples on which each center is the best. posterior: expectation-maximisation of the
+    weights alone, from uniform ones, with the centers as they are.
+    """
+
+    centers: Tensor  # (K, P)
+    rule: Literal["votes", "posterior"]
+    steps: int = 10  # of expectation-maximisation
 
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """A combination of the rows, with weights per client."""
+    """A combination of the rows, with weights per client: the server's, or the client's own estimate."""
 
     centers: Tensor  # (K, P)
-    weights: ByClient  # (n, K)
+    weights: ByClient | Estimated  # (n, K)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +100,7 @@ class Own:
     default: Ref
 
 
-Ref: TypeAlias = All | Pick | Best | Mix | Own
+Ref: TypeAlias = All | Pick | Best | Mix | Own | Estimated
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +149,13 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Evaluate:
-    """Predict with the sum of the models' logits or, given mixture weights, the mixture of their probabilities."""
+    """Predict with the sum (or average) of the models' logits or, given mixture weights, the mixture of their
+    probabilities."""
 
     models: tuple[Ref, ...]
     mixture: Ref | None = None  # a (len(models),) vector
+    average: bool = False  # of the logits, instead of their sum
+    belongs: Ref | None = None  # a (K,) vector that is reported as the client's share in each cluster
     split: Literal["train", "test"] = "test"
     on: Tensor | None = None
 
@@ -190,7 +208,8 @@ class Evaluated:
     loss: Tensor
     accuracy: Tensor
     macro_f1: Tensor
-    choice: Tensor | None = None  # the cluster a client used, where the method has hard ones
+    choice: Tensor | None = None  # (n,) the cluster a client used, or the one it has the largest share in
+    shares: Tensor | None = None  # (n, K) of soft methods: how much of each cluster a client is
 
 
 Reply: TypeAlias = Fitted | Scored | Evaluated

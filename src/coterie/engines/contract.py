@@ -112,7 +112,9 @@ def collate(visit: Visit, answered: Mapping[int, Sequence[Answer | None]]) -> tu
                 loss, accuracy, macro_f1 = (
                     torch.tensor([getattr(a, name) for a in seen]) for name in ("loss", "accuracy", "macro_f1")
                 )
-                replies.append(Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen)))
+                shares = [a.shares for a in seen if a.shares is not None]
+                soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
+                replies.append(Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen), soft))
     return tuple(replies)
 
 

@@ -29,7 +29,7 @@ from coterie.engines.channel import Channel
 from coterie.engines.contract import Missing, Outcome, Visit, collate, reason, restrict
 from coterie.memory import Memory
 from coterie.model import Model
-from coterie.tasks import All, Best, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
+from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
 
 HANDS_PER_WORKER = 6  # enough that the last hand is short, few enough that messages cost nothing
 
@@ -58,7 +58,7 @@ class _Played:
 
 TYPES = (
     *(_Open, _Hand, _Played, Visit, Moment, Done, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
-    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Posterior, Local, ByClient),
+    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Estimated, Posterior, Local, ByClient),
 )
 
 

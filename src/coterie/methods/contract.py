@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
-from coterie.errors import CoterieError
 from coterie.model import Model
 from coterie.tasks import Cohort, Evaluate, Evaluated, Fit, Fitted, Reply, Roster, Score, Scored, Task
 
@@ -43,13 +42,6 @@ class Method(Protocol[State]):
 
     def predictor(self, state: State) -> Evaluate:
         """How a client that the state knows predicts."""
-
-
-def enough_clients(k: int, roster: Roster) -> int:
-    """k, if there are that many clients to be clustered."""
-    if k > len(roster.ids):
-        raise CoterieError(f"method.k: {k} clusters for {len(roster.ids)} clients; at most one cluster per client")
-    return k
 
 
 @runtime_checkable

@@ -1,0 +1,53 @@
+"""Ditto: FedAvg's model, and beside it a personal model per client that is held near it.
+
+Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021 (Algorithm 1):
+v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w)). Personal models stay with their clients.
+The server needs the mean of the clients' copies of w only (secure aggregation possible).
+A newcomer predicts with w until it has trained a model of its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import NonNegativeFloat
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from coterie.domains import STRICT
+from coterie.means import mean, weigh
+from coterie.methods.contract import Ask
+from coterie.methods.fedavg import FedAvg
+from coterie.tasks import All, Cohort, Evaluate, Fit, Own
+
+
+@dataclass(frozen=True, config=STRICT)
+class Ditto(FedAvg):
+    """FedAvg, and beside it a personal model per client that is held near the shared one."""
+
+    paper: ClassVar[str] = "Li et al. 2021, arXiv:2012.04221"
+
+    lam: NonNegativeFloat = 0.1  # 0 is purely local training
+
+    def round(self, w: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
+        """Both in one visit; only the shared model is sent."""
+        personal = Own("ditto.v", All(w))
+        shared, _ = ask(
+            [
+                Fit(All(w), local=self.local),
+                Fit(
+                    personal,
+                    anchor=All(w),
+                    mu=self.lam,
+                    local=self.local,
+                    save="ditto.v",
+                    send=False,
+                    optimizer_slot="ditto.optimizer",
+                ),
+            ]
+        )
+        return mean(shared.theta, weigh(shared, self.weights), empty=w)
+
+    def predictor(self, w: Tensor) -> Evaluate:
+        """A client predicts with its personal model."""
+        return Evaluate((Own("ditto.v", All(w)),))

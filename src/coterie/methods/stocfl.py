@@ -1,0 +1,170 @@
+"""StoCFL: an unknown number of clusters, found while sampling a few clients a round, and a global model that helps.
+
+Zeng et al., Stochastic Clustered Federated Learning, 2023 (Algorithm 1). A client is represented once by the gradient of
+an anchor model on its data, Psi(D_i) (line 6). Everyone starts as a cluster of one; clusters whose mean representations
+have a cosine above tau are merged (lines 9-16). Cluster models train with lambda/2 |theta - omega|^2 towards the global
+model omega, which is trained beside them (lines 18-25). The server sees the single representations; later, means suffice.
+
+Only clients met so far take room: per cluster a model, a sum of representations and a count.
+Options from the authors' code: psi: {epochs: 10}, global_update: chain (client after client, the snapshots averaged),
+cluster_vector: sampled, merge_model: larger, new_cluster: global, weights: equal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import NonNegativeFloat
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+from coterie.byclient import ByClient
+from coterie.clustering import cosines, greedy_merge, merge_recomputing
+from coterie.domains import STRICT, Cosine
+from coterie.means import Weighting, mean, mean_by, weigh
+from coterie.methods.clusters import Clusters, assigned, averaged
+from coterie.methods.contract import Ask
+from coterie.model import Model
+from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster
+
+GRADIENT = Local(epochs=1, batch="full", lr=1.0)  # one step of it moves a model by minus its gradient
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stochastic(Clusters):
+    """Clusters of those met so far, what represents them, and the global model."""
+
+    omega: Tensor  # (P,) the global model
+    anchor: Tensor  # (P,) psi = omega_0: what representations are taken from and clusters start at
+    psi: Tensor  # (K, d) sum of the members' representations
+    members: Tensor  # (K,) how many there are
+    seen: ByClient  # (n, d) every single representation, kept only for cluster_vector="sampled"
+
+
+@dataclass(frozen=True, config=STRICT)
+class StoCFL:
+    """An unknown number of clusters, any participation, and a global model that helps them."""
+
+    paper: ClassVar[str] = "Zeng et al. 2023, arXiv:2303.00897"
+
+    tau: Cosine = 0.5  # clusters more alike than this are merged; 1 never, -1 always
+    lam: NonNegativeFloat = 0.05  # lambda, the pull towards the global model
+    psi: Local | None = None  # how a client is represented; the gradient of the anchor when not given
+    global_update: Literal["parallel", "chain"] = "parallel"
+    cluster_vector: Literal["all_members", "sampled"] = "all_members"
+    merge_model: Literal["mean", "larger"] = "mean"
+    recompute_after_merge: bool = False  # whether a merged cluster's likeness is looked at anew within the round
+    new_cluster: Literal["anchor", "global"] = "anchor"  # the model a cluster of one begins with
+    local: Local = Local()
+    weights: Weighting = "size"
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
+        """omega_0 = theta_1 = ... = theta_N, stored once; no client has been met."""
+        omega, features = model.init(rng), model.part("all")
+        none = omega.new_empty(0, len(features))
+        seen = ByClient.empty(omega.dtype, (len(features),))
+        return Stochastic(
+            omega.new_empty(0, len(omega)), ByClient.empty(), features, omega, omega, none, none[:, 0], seen
+        )
+
+    def round(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
+        """Represent, merge, and train cluster models and the global one in one visit."""
+        state = self.merge(self.represent(state, state.unmet(cohort.ids), ask), cohort.ids)
+        met = cohort.ids[state.labels.has(cohort.ids)]
+        start = Pick(state.centers, state.labels)
+        fit = Fit(start, anchor=All(state.omega), mu=self.lam, local=self.local, on=met)
+        shared = Fit(All(state.omega), local=self.local, optimizer_slot="stocfl.global", on=met)
+        if self.global_update == "parallel":
+            reply, fitted = ask([fit, shared])
+            omega = mean(fitted.theta, weigh(fitted, self.weights), empty=state.omega)
+        else:
+            reply, omega = ask(fit), self.chain(state.omega, shared, met, ask)
+        if reply.choice is not None:
+            state = averaged(state, reply, reply.choice, weigh(reply, self.weights))
+        return dataclasses.replace(state, omega=omega)
+
+    def represent(self, state: Stochastic, unmet: Tensor, ask: Ask) -> Stochastic:
+        """Line 6: everyone not met before becomes a cluster of one."""
+        reply = self.ask_psi(state, unmet, ask)
+        if reply is None or reply.theta is None:
+            return state
+        psi = state.represent(state.anchor - reply.theta)
+        first = len(state.centers)
+        begin = state.anchor if self.new_cluster == "anchor" else state.omega
+        state = dataclasses.replace(
+            state,
+            centers=torch.cat([state.centers, begin.repeat(len(psi), 1)]),
+            psi=torch.cat([state.psi, psi]),
+            members=torch.cat([state.members, torch.ones(len(psi))]),
+            seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
+        )
+        return assigned(state, reply.ids, torch.arange(first, first + len(psi)))
+
+    def ask_psi(self, state: Stochastic, who: Tensor, ask: Ask) -> Fitted | None:
+        """psi - Psi of these clients: where the anchor goes on their data."""
+        return ask(Fit(All(state.anchor), local=self.psi or GRADIENT, on=who)) if len(who) else None
+
+    def merge(self, state: Stochastic, sampled: Tensor) -> Stochastic:
+        """Lines 9-16: clusters more alike than tau become one; the lowest number stays."""
+        if len(state.centers) < 2:
+            return state
+        psi = state.psi
+        if self.cluster_vector == "sampled":
+            here = sampled[state.labels.has(sampled)]
+            psi = mean_by(state.labels.at(here), state.seen.at(here), torch.ones(len(here)), torch.zeros_like(psi))
+        into = (
+            merge_recomputing(psi, state.members, self.tau)
+            if self.recompute_after_merge
+            else greedy_merge(cosines(psi), self.tau)
+        )
+        k = int(into.max()) + 1
+        if k == len(state.centers):
+            return state
+        counts = torch.zeros(k).index_add_(0, into, state.members)
+        if self.merge_model == "mean":
+            centers = mean_by(into, state.centers, state.members, empty=state.centers[:k])
+        else:  # of the largest part; the lowest number where they tie
+            order = torch.argsort(state.members, descending=True, stable=True)
+            centers = torch.stack([state.centers[order[into[order] == j][0]] for j in range(k)])
+        sums = torch.zeros(k, state.psi.shape[1], dtype=state.psi.dtype).index_add_(0, into, state.psi)
+        labels = ByClient(state.labels.ids, into[state.labels.values])
+        return dataclasses.replace(state, centers=centers, labels=labels, psi=sums, members=counts)
+
+    def chain(self, omega: Tensor, shared: Fit, met: Tensor, ask: Ask) -> Tensor:
+        """The authors' code: each client goes on from the last one's result; the mean of all these."""
+        snapshots = []
+        for client in met.split(1):
+            reply = ask(dataclasses.replace(shared, start=All(snapshots[-1] if snapshots else omega), on=client))
+            if reply.theta is not None:
+                snapshots.append(reply.theta[0])
+        return torch.stack(snapshots).mean(0) if snapshots else omega
+
+    def predictor(self, state: Stochastic) -> Evaluate:
+        """A client predicts with its cluster's model."""
+        return state.predictor()
+
+    def admit(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
+        """Section 2.5: a newcomer joins the cluster it is most like, if like enough; else it is one, with that model."""
+        reply = self.ask_psi(state, state.unmet(cohort.ids), ask)
+        if reply is None or reply.theta is None:
+            return state
+        if not len(state.centers):
+            return self.merge(self.represent(state, state.unmet(cohort.ids), ask), cohort.ids)
+        psi = state.represent(state.anchor - reply.theta)
+        alike, closest = cosines(psi, state.psi).max(1)
+        alone = alike < self.tau
+        first = len(state.centers)
+        labels = torch.where(alone, first + alone.cumsum(0) - 1, closest)
+        members = torch.cat([state.members, torch.zeros(int(alone.sum()))])
+        sums = torch.cat([state.psi, torch.zeros_like(psi[alone])])
+        state = dataclasses.replace(
+            state,
+            centers=torch.cat([state.centers, state.centers[closest[alone]]]),
+            psi=sums.index_add(0, labels, psi),
+            members=members.index_add(0, labels, torch.ones(len(labels))),
+            seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
+        )
+        return assigned(state, reply.ids, labels)

@@ -1,0 +1,139 @@
+"""Small separated federations, and what the conformance tests say to engines and methods."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from coterie.asking import Asker
+from coterie.catalogue import METHODS
+from coterie.codec import pack
+from coterie.config import EngineConfig
+from coterie.data.federation import Federation, Samples
+from coterie.driver import one_thread
+from coterie.engines.contract import Engine
+from coterie.methods.contract import Method
+from coterie.model import Model
+from coterie.seeds import Purpose, generator
+from coterie.setup import loss_of, make_engine
+from coterie.tasks import Cohort, Local
+
+# Every engine there is, by the names a configuration takes; those with processes at one and at two.
+Kind = tuple[str, int | None]
+REFERENCE: Kind = ("sequential", None)
+ENGINES: list[Kind] = [
+    (name, workers)
+    for name in get_args(EngineConfig.model_fields["name"].annotation)
+    for workers in ((None,) if name == "sequential" else (1, 2))
+]
+PARALLEL = [kind for kind in ENGINES if kind[1] is not None]
+
+SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
+TRUTH = tuple(i % 2 for i in range(len(SIZES)))
+LOCAL = Local(steps=6, batch=4, lr=0.1)
+
+
+def arrays(task: Literal["classification", "regression"] = "classification") -> list[tuple[Tensor, ...]]:
+    """Per client: the sign of the first input decides, and odd clients hold the opposite of what even ones hold."""
+    out: list[tuple[Tensor, ...]] = []
+    for client, n in enumerate(SIZES):
+        rng = np.random.default_rng(100 + client)
+        x = torch.from_numpy(rng.normal(size=(n + 6, 4))).float()
+        side = x[:, 0] * (1 if TRUTH[client] else -1)
+        y = (side > 0).long() if task == "classification" else (3 * side).float()[:, None]
+        out.append((x[:n], y[:n], x[n:], y[n:]))
+    return out
+
+
+def toy(task: Literal["classification", "regression"] = "classification") -> Federation:
+    """Ten clients of unequal size in two clusters that no single linear model can serve."""
+    return Federation.from_arrays(arrays(task), truth=TRUTH)
+
+
+Fault = Callable[[int, str, Samples], Samples]
+
+
+@dataclass(frozen=True, eq=False)
+class Faulty(Federation):
+    """A federation some of whose clients have trouble with their data."""
+
+    fault: Fault | None = None
+
+    def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
+        """What the client should have, after what happens to it."""
+        taken = super().samples(client, split)
+        return taken if self.fault is None else self.fault(client, split, taken)
+
+
+def faulty(fault: Fault, healthy: Federation | None = None) -> Faulty:
+    """The toy federation with a fault."""
+    healthy = toy() if healthy is None else healthy
+    return Faulty(**{f.name: getattr(healthy, f.name) for f in dataclasses.fields(Federation)}, fault=fault)
+
+
+def linear() -> nn.Module:
+    """The plainest network."""
+    return nn.Linear(4, 2)
+
+
+def regressor() -> nn.Module:
+    """Linear regression."""
+    return nn.Linear(4, 1)
+
+
+def batchnorm() -> nn.Module:
+    """Running statistics travel with the weights."""
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+def dropout() -> nn.Module:
+    """Draws random numbers while it trains."""
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2))
+
+
+def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
+    """A method of the catalogue, with this local training and this many clusters where it has either."""
+    fields = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    made: Method[Any] = METHODS.build(name, {n: v for n, v in {"local": local, "k": k}.items() if n in fields})
+    return made
+
+
+@contextmanager
+def engine(kind: Kind, federation: Federation, build: Callable[[], nn.Module] = linear) -> Iterator[Engine]:
+    """An open engine of this kind."""
+    name, workers = kind
+    with one_thread(), make_engine(name, Model(build, loss_of(federation)), federation, workers) as opened:
+        yield opened
+
+
+def fresh(a_method: Method[Any], federation: Federation, build: Callable[[], nn.Module] = linear, seed: int = 0) -> Any:
+    """The method's state before the first round, as the driver makes it."""
+    return a_method.init(Model(build, loss_of(federation)), federation.roster, generator(seed, Purpose.INIT))
+
+
+def one_round(a_method: Method[Any], state: Any, opened: Engine, federation: Federation, ids: Sequence[int]) -> Any:
+    """The method's first round with these clients."""
+    these = torch.tensor(ids)
+    cohort = Cohort(these, 0, federation.roster, generator(0, Purpose.METHOD, 0, 0))
+    return a_method.round(state, cohort, Asker(opened, these, 0, 0))
+
+
+def assert_same(one: object, other: object, *, within: float | None = None) -> None:
+    """Two trees of tensors are equal bit for bit or, with `within`, to that much."""
+    (outline, tensors), (other_outline, other_tensors) = pack(one), pack(other)
+    if within is None:
+        assert outline == other_outline
+    assert len(tensors) == len(other_tensors)
+    for a, b in zip(tensors, other_tensors, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        if within is None:
+            assert torch.equal(a.view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
+        else:
+            torch.testing.assert_close(a, b, rtol=within, atol=within, equal_nan=True)
