@@ -17,15 +17,28 @@ if TYPE_CHECKING:
     from coterie.errors import CoterieError as CoterieError
     from coterie.means import mean as mean
     from coterie.means import mean_by as mean_by
+    from coterie.methods.cam import CAM as CAM
+    from coterie.methods.cfl import CFL as CFL
+    from coterie.methods.composed import Composed as Composed
+    from coterie.methods.ditto import Ditto as Ditto
+    from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
+    from coterie.methods.ensemble import FedProxPlus as FedProxPlus
     from coterie.methods.fedavg import FedAvg as FedAvg
+    from coterie.methods.fedem import FedEM as FedEM
+    from coterie.methods.fedgroup import FedGroup as FedGroup
+    from coterie.methods.fedgroup import FedGrouProx as FedGrouProx
     from coterie.methods.fedprox import FedProx as FedProx
+    from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
+    from coterie.methods.flhc import FLHC as FLHC
     from coterie.methods.ifca import IFCA as IFCA
+    from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.model import Model as Model
     from coterie.tasks import All as All
     from coterie.tasks import Best as Best
     from coterie.tasks import Cohort as Cohort
+    from coterie.tasks import Estimated as Estimated
     from coterie.tasks import Evaluate as Evaluate
     from coterie.tasks import Fit as Fit
     from coterie.tasks import Local as Local
@@ -44,6 +57,22 @@ _HOME = {
     "coterie.data.federation": ("Federation",),
     "coterie.errors": ("CoterieError",),
     "coterie.means": ("mean", "mean_by"),
+    "coterie.methods.ditto": ("Ditto",),
+    "coterie.methods.ensemble": (
+        "FedAvgPlus",
+        "FedProxPlus",
+    ),
+    "coterie.methods.cfl": ("CFL",),
+    "coterie.methods.flhc": ("FLHC",),
+    "coterie.methods.fedem": ("FedEM",),
+    "coterie.methods.fedsoft": ("FedSoft",),
+    "coterie.methods.fedgroup": (
+        "FedGroup",
+        "FedGrouProx",
+    ),
+    "coterie.methods.stocfl": ("StoCFL",),
+    "coterie.methods.cam": ("CAM",),
+    "coterie.methods.composed": ("Composed",),
     "coterie.methods.fedavg": ("FedAvg",),
     "coterie.methods.fedprox": ("FedProx",),
     "coterie.methods.fesem": ("FeSEM",),
@@ -52,7 +81,7 @@ _HOME = {
     "coterie.model": ("Model",),
     "coterie.driver": ("Result", "run"),
     "coterie.tasks": (
-        *("All", "Best", "Cohort", "Evaluate", "Fit", "Local"),
+        *("All", "Best", "Cohort", "Estimated", "Evaluate", "Fit", "Local"),
         *("Mix", "Own", "Pick", "Posterior", "Roster", "Score"),
     ),
 }

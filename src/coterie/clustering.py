@@ -69,6 +69,30 @@ def match_labels(points: Tensor, labels: Tensor, weights: Tensor, centers: Tenso
     return names[labels]
 
 
+def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None) -> Tensor:
+    """The same clusters under the old number they share most members with, one to one.
+
+    `old` is -1 for members without one. A cluster without old members gets a number that is not `used` by anyone,
+    present or absent; only where `limit` leaves none, one that nobody present has.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    found, most = int(labels.max()) + 1, max([0, *old.tolist(), *used.tolist()]) + 1
+    common = torch.zeros(found, most)
+    met = old >= 0
+    common.index_put_((labels[met], old[met]), torch.ones(int(met.sum())), accumulate=True)
+    names = torch.full((found,), -1, dtype=torch.int64)
+    for row, column in zip(*linear_sum_assignment(-common.numpy()), strict=True):
+        if common[row, column] > 0:
+            names[row] = int(column)
+    numbers = range(limit if limit is not None else most + found)
+    taken = {*names.tolist(), *used.tolist()}
+    free = [n for n in numbers if n not in taken] + [n for n in numbers if n not in set(names.tolist()) and n in taken]
+    for row in torch.nonzero(names < 0)[:, 0].tolist():
+        names[row] = free.pop(0)
+    return names[labels]
+
+
 # ---------------------------------------------------------------------------------- similarity and distance
 
 
@@ -167,6 +191,21 @@ def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "si
     labels = agglomerate(1 - similarity, k=2, linkage=linkage)
     crossing = similarity[labels == 0][:, labels == 1]
     return labels, float(crossing.max()) if crossing.numel() else 1.0
+
+
+def split_all(similarity: Tensor, threshold: float) -> Tensor:
+    """Labels (n,) after splitting in two, again and again, while no crossing pair is more alike than the threshold."""
+    labels = torch.zeros(len(similarity), dtype=torch.int64)
+    todo = [torch.arange(len(similarity))]
+    while todo:
+        rows = todo.pop()
+        if len(rows) < 2:
+            continue
+        parts, across = bipartition(similarity[rows][:, rows])
+        if across < threshold:
+            labels[rows[parts == 1]] = int(labels.max()) + 1
+            todo += [rows[parts == 0], rows[parts == 1]]
+    return by_first_member(labels)
 
 
 def greedy_merge(similarity: Tensor, tau: float) -> Tensor:

@@ -171,13 +171,35 @@ def build(config: RunConfig) -> Job:
 
 def build_method(config: RunConfig) -> Method[Any]:
     """The method, with the run's `local` unless it has its own."""
-    params = config.method.params
-    found = METHODS.find(config.method.name)
-    takes_local = dataclasses.is_dataclass(found) and any(f.name == "local" for f in dataclasses.fields(found))
-    if takes_local and "local" not in params:
-        params["local"] = config.local
-    method: Method[Any] = as_method(METHODS.build(config.method.name, params))
+    method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local))
     return method
+
+
+def _method(name: str, params: Tree, local: Local) -> Any:
+    """A method and, where it wraps another, that one first; both train as `local` says unless they have their own."""
+    found = METHODS.find(name)
+    fields = {f.name: f for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else {}
+    if "local" in fields and "local" not in params:
+        params["local"] = local
+    if "base" in fields:
+        params["base"] = _base(params.get("base"), fields["base"].default, local)
+    return METHODS.build(name, params)
+
+
+def _base(given: Any, default: Any, local: Local) -> Any:
+    if given is not None and not isinstance(given, dict):
+        raise CoterieError(f"method.base: expected {{name: ..., its parameters}}, got {given!r}")
+    own = dict(given or {})
+    if not dataclasses.is_dataclass(default):  # any method: it must be named
+        if "name" not in own:
+            raise CoterieError("method.base.name: which method is wrapped? For example method.base.name=ifca")
+        return _method(own.pop("name"), own, local)
+    kind: Any = type(default)
+    known = {f.name: getattr(default, f.name) for f in dataclasses.fields(kind)}
+    try:
+        return kind(**(known | {"local": local} | own))
+    except ValidationError as error:
+        raise explain(error, "method.base", kind) from None
 
 
 def build_data(config: RunConfig) -> Federation:

@@ -1,13 +1,14 @@
-"""FedGroup and FedGrouProx: groups found once, by what clients learn from a common start; then FedAvg (FedProx) in each.
+"""FedGroup and FedGrouProx: groups found once, by what clients learn from a common start; FedAvg (FedProx) in each.
 
-Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure, 2021 (Algorithms 2, 3).
+Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure, 2021 (Alg. 2, 3).
 Group cold start: alpha * m clients are pre-trained from w0; their updates are clustered by EDC (truncated SVD, cosine
 with the m directions, k-means++) or by MADC (complete linkage). A group starts at w0 + mean update (line 16 as printed
 would leave w0 out). Client cold start (Eq. 9): anyone else joins the group whose update is most alike, and stays.
-Inter-group aggregation (line 18) with eta_g. The server sees the single updates of the cold start; later, means are enough.
+Inter-group aggregation (line 18) with eta_g.
+The server sees the single updates of the cold start; after that, means are enough.
 
-Ablations: "rcc" makes the groups of m random clients; "rac" puts clients that were not clustered into a random group each
-time they are selected. The authors' code is pretrain: {steps: 50, batch: 10}, cold_start: all_before.
+Ablations: "rcc" makes the groups of m random clients; "rac" puts clients that were not clustered into a random group
+each time they are selected. The authors' code is pretrain: {steps: 50, batch: 10}, cold_start: all_before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """StoCFL: an unknown number of clusters, found while sampling a few clients a round, and a global model that helps.
 
-Zeng et al., Stochastic Clustered Federated Learning, 2023 (Algorithm 1). A client is represented once by the gradient of
-an anchor model on its data, Psi(D_i) (line 6). Everyone starts as a cluster of one; clusters whose mean representations
-have a cosine above tau are merged (lines 9-16). Cluster models train with lambda/2 |theta - omega|^2 towards the global
-model omega, which is trained beside them (lines 18-25). The server sees the single representations; later, means suffice.
+Zeng et al., Stochastic Clustered Federated Learning, 2023 (Algorithm 1). A client is represented once, by the gradient
+of an anchor model on its data, Psi(D_i) (line 6). Everyone starts as a cluster of one; clusters whose mean
+representations have a cosine above tau are merged (lines 9-16). Cluster models train with lambda/2 |theta - omega|^2
+towards the global model omega, which is trained beside them (lines 18-25).
+The server sees the single representations; after that, means are enough.
 
-Only clients met so far take room: per cluster a model, a sum of representations and a count.
+Only clients met so far take room: per cluster a model, a sum of representations and a count. A cluster that has not
+trained yet has no say in a merged model, so that tau = -1, lambda = 0 is FedAvg under any participation.
 Options from the authors' code: psi: {epochs: 10}, global_update: chain (client after client, the snapshots averaged),
 cluster_vector: sampled, merge_model: larger, new_cluster: global, weights: equal.
 """
@@ -41,6 +43,7 @@ class Stochastic(Clusters):
     anchor: Tensor  # (P,) psi = omega_0: what representations are taken from and clusters start at
     psi: Tensor  # (K, d) sum of the members' representations
     members: Tensor  # (K,) how many there are
+    trained: Tensor  # (K,) how many of them have had a part in the model
     seen: ByClient  # (n, d) every single representation, kept only for cluster_vector="sampled"
 
 
@@ -67,12 +70,12 @@ class StoCFL:
         none = omega.new_empty(0, len(features))
         seen = ByClient.empty(omega.dtype, (len(features),))
         return Stochastic(
-            omega.new_empty(0, len(omega)), ByClient.empty(), features, omega, omega, none, none[:, 0], seen
+            omega.new_empty(0, len(omega)), ByClient.empty(), features, omega, omega, none, none[:, 0], none[:, 0], seen
         )
 
     def round(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """Represent, merge, and train cluster models and the global one in one visit."""
-        state = self.merge(self.represent(state, state.unmet(cohort.ids), ask), cohort.ids)
+        state = self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
         met = cohort.ids[state.labels.has(cohort.ids)]
         start = Pick(state.centers, state.labels)
         fit = Fit(start, anchor=All(state.omega), mu=self.lam, local=self.local, on=met)
@@ -84,9 +87,11 @@ class StoCFL:
             reply, omega = ask(fit), self.chain(state.omega, shared, met, ask)
         if reply.choice is not None:
             state = averaged(state, reply, reply.choice, weigh(reply, self.weights))
+            trained = state.trained.index_copy(0, reply.choice, state.members[reply.choice])
+            state = dataclasses.replace(state, trained=trained)
         return dataclasses.replace(state, omega=omega)
 
-    def represent(self, state: Stochastic, unmet: Tensor, ask: Ask) -> Stochastic:
+    def meet(self, state: Stochastic, unmet: Tensor, ask: Ask) -> Stochastic:
         """Line 6: everyone not met before becomes a cluster of one."""
         reply = self.ask_psi(state, unmet, ask)
         if reply is None or reply.theta is None:
@@ -99,6 +104,7 @@ class StoCFL:
             centers=torch.cat([state.centers, begin.repeat(len(psi), 1)]),
             psi=torch.cat([state.psi, psi]),
             members=torch.cat([state.members, torch.ones(len(psi))]),
+            trained=torch.cat([state.trained, torch.zeros(len(psi))]),
             seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
         )
         return assigned(state, reply.ids, torch.arange(first, first + len(psi)))
@@ -123,19 +129,21 @@ class StoCFL:
         k = int(into.max()) + 1
         if k == len(state.centers):
             return state
-        counts = torch.zeros(k).index_add_(0, into, state.members)
+        # The largest part that has trained, the lowest number where they tie.
+        order = torch.argsort(state.trained, descending=True, stable=True)
+        centers = torch.stack([state.centers[order[into[order] == j][0]] for j in range(k)])
         if self.merge_model == "mean":
-            centers = mean_by(into, state.centers, state.members, empty=state.centers[:k])
-        else:  # of the largest part; the lowest number where they tie
-            order = torch.argsort(state.members, descending=True, stable=True)
-            centers = torch.stack([state.centers[order[into[order] == j][0]] for j in range(k)])
-        sums = torch.zeros(k, state.psi.shape[1], dtype=state.psi.dtype).index_add_(0, into, state.psi)
+            centers = mean_by(into, state.centers, state.trained, empty=centers)
+        sums, members, trained = (
+            torch.zeros(k, *t.shape[1:], dtype=t.dtype).index_add_(0, into, t)
+            for t in (state.psi, state.members, state.trained)
+        )
         labels = ByClient(state.labels.ids, into[state.labels.values])
-        return dataclasses.replace(state, centers=centers, labels=labels, psi=sums, members=counts)
+        return dataclasses.replace(state, centers=centers, labels=labels, psi=sums, members=members, trained=trained)
 
     def chain(self, omega: Tensor, shared: Fit, met: Tensor, ask: Ask) -> Tensor:
         """The authors' code: each client goes on from the last one's result; the mean of all these."""
-        snapshots = []
+        snapshots: list[Tensor] = []
         for client in met.split(1):
             reply = ask(dataclasses.replace(shared, start=All(snapshots[-1] if snapshots else omega), on=client))
             if reply.theta is not None:
@@ -147,12 +155,12 @@ class StoCFL:
         return state.predictor()
 
     def admit(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
-        """Section 2.5: a newcomer joins the cluster it is most like, if like enough; else it is one, with that model."""
+        """A newcomer joins the cluster it is most like, if like enough; else it is one of its own, with that model."""
         reply = self.ask_psi(state, state.unmet(cohort.ids), ask)
         if reply is None or reply.theta is None:
             return state
         if not len(state.centers):
-            return self.merge(self.represent(state, state.unmet(cohort.ids), ask), cohort.ids)
+            return self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
         psi = state.represent(state.anchor - reply.theta)
         alike, closest = cosines(psi, state.psi).max(1)
         alone = alike < self.tau
@@ -165,6 +173,7 @@ class StoCFL:
             centers=torch.cat([state.centers, state.centers[closest[alone]]]),
             psi=sums.index_add(0, labels, psi),
             members=members.index_add(0, labels, torch.ones(len(labels))),
+            trained=torch.cat([state.trained, state.trained[closest[alone]].clamp(max=1)]),
             seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
         )
         return assigned(state, reply.ids, labels)
