@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.model import Model as Model
+    from coterie.serving import Served as Served
+    from coterie.serving import load as load
     from coterie.tasks import All as All
     from coterie.tasks import Best as Best
     from coterie.tasks import Cohort as Cohort
@@ -80,6 +82,7 @@ _HOME = {
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.model": ("Model",),
     "coterie.driver": ("Result", "run"),
+    "coterie.serving": ("Served", "load"),
     "coterie.tasks": (
         *("All", "Best", "Cohort", "Estimated", "Evaluate", "Fit", "Local"),
         *("Mix", "Own", "Pick", "Posterior", "Roster", "Score"),

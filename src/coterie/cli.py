@@ -139,13 +139,13 @@ def _list(kind: str, as_json: bool) -> None:
 
 
 def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunConfig:
-    from coterie.config import _parse, read
+    from coterie.config import read, read_file
 
     if resume is None:
         return read(file, changes)
     if not (resume / "config.yaml").is_file():
         raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
-    return read(None, changes, base=_parse(resume / "config.yaml"))
+    return read(None, changes, base=read_file(resume / "config.yaml"))
 
 
 def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any]:

@@ -102,6 +102,10 @@ class Workbench:
         answers = tuple(None if task is None else visit.answer(task, i) for i, task in enumerate(tasks))
         return Done(answers, visit.written)
 
+    def predict(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """What this client's model says of new inputs: logits (n, outputs)."""
+        return _Visit(self, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)
+
 
 class _Visit:
     def __init__(
@@ -251,15 +255,15 @@ class _Visit:
             choice = int(shares.argmax())
         if not len(y):
             return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
-        logits = torch.stack([self.bench.frozen.load(theta).logits(x) for theta, _ in resolved])
-        combined = self.combine(logits, task)
+        combined = self.predict(task, x)
         loss = float(sample_losses(combined, y, self.bench.loss).mean())
         if self.bench.loss == "mse":
             return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice, shares)
         return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice, shares)
 
-    def combine(self, logits: Tensor, task: Evaluate) -> Tensor:
-        """One prediction (n, outputs) out of those of several models (m, n, outputs)."""
+    def predict(self, task: Evaluate, x: Tensor) -> Tensor:
+        """One prediction (n, outputs) out of those of several models: logits, or log-probabilities of a mixture."""
+        logits = torch.stack([self.bench.frozen.load(self.resolve(ref)[0]).logits(x) for ref in task.models])
         if task.mixture is None:
             return logits.mean(0) if task.average else logits.sum(0)
         weights = self.resolve(task.mixture)[0].to(logits.dtype)[:, None, None]

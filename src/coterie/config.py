@@ -84,7 +84,7 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     """The configuration of a file (or of the demo), changed by `key=value` words."""
     tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
     if file is not None:
-        tree |= _parse(file)
+        tree |= read_file(file)
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
@@ -100,7 +100,8 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
         raise explain(error, "", RunConfig) from None
 
 
-def _parse(file: Path) -> Tree:
+def read_file(file: Path) -> Tree:
+    """A YAML file of keys and values."""
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:

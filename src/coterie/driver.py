@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,15 +20,19 @@ from torch import Tensor, nn
 from coterie.asking import Asker
 from coterie.data.federation import Federation
 from coterie.domains import STRICT, Share, ShareBelowOne
-from coterie.engines.contract import Engine
+from coterie.engines.contract import Engine, Missing
 from coterie.errors import CoterieError, QuorumError
 from coterie.events import Listener, RoundDone, RunEnded, RunStarted
+from coterie.memory import Memory
 from coterie.methods.contract import Admits, Method
 from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import as_method, as_model, check_fit, make_engine
-from coterie.tasks import Cohort, Evaluated
+from coterie.tasks import Cohort, Evaluated, Roster
+
+if TYPE_CHECKING:
+    from coterie.serving import Served
 
 State = TypeVar("State")
 Participation = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
@@ -42,6 +46,7 @@ class Settings:
     participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
     seed: NonNegativeInt = 0
     evaluate_every: PositiveInt = 1  # rounds; the last one is always evaluated
+    evaluate_on: Participation = 1.0  # a share or a count of the clients, drawn once for the whole run
     weigh_clients: Literal["test", "train", "equal"] = "test"  # in accuracy and macro-F1 over clients
     quorum: Share = 0.5  # share of the asked clients that must answer
     retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
@@ -49,12 +54,19 @@ class Settings:
 
     def per_round(self, clients: int) -> int:
         """How many clients take part in a round."""
-        p = self.participation
-        if isinstance(p, int):
-            if p > clients:
-                raise CoterieError(f"participation: {p} clients a round, but there are only {clients}")
-            return p
-        return max(1, round(p * clients))
+        return _how_many("participation", self.participation, clients)
+
+    def evaluated(self, clients: int) -> int:
+        """How many clients are evaluated."""
+        return _how_many("evaluate_on", self.evaluate_on, clients)
+
+
+def _how_many(key: str, share: int | float, clients: int) -> int:
+    if isinstance(share, int):
+        if share > clients:
+            raise CoterieError(f"{key}: {share} clients, but there are only {clients}")
+        return share
+    return max(1, round(share * clients))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +80,16 @@ class Result(Generic[State]):
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary  # the last evaluation, over all clients
     seconds: float
+    roster: Roster = field(repr=False)  # the clients it was trained on
+    settings: Settings
+    memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
     run_dir: Path | None = None
 
     @property
     def assignments(self) -> NDArray[np.int64]:
-        """The cluster of each client, by id (all zero for methods without clusters)."""
-        found: NDArray[np.int64] = (
-            self.clients.choice.numpy()
-            if self.clients.choice is not None
-            else np.zeros(len(self.clients.ids), np.int64)
-        )
+        """The cluster of each client, by id: 0 for methods without clusters, -1 for clients not evaluated."""
+        found = np.full(len(self.roster.ids), -1, dtype=np.int64)
+        found[self.clients.ids.numpy()] = 0 if self.clients.choice is None else self.clients.choice.numpy()
         return found
 
     @property
@@ -89,6 +101,12 @@ class Result(Generic[State]):
     def macro_f1(self) -> float | None:
         """Macro-F1, the mean over clients; None for regression."""
         return self.summary.macro_f1
+
+    def admit(self, newcomers: Federation) -> Served:
+        """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained."""
+        from coterie.serving import admit
+
+        return admit(self, newcomers)
 
     def __repr__(self) -> str:
         score = f"loss {self.summary.loss:.4g}" if self.accuracy is None else f"accuracy {self.accuracy:.1%}"
@@ -106,6 +124,7 @@ def run(
     engine: Literal["sequential", "workers"] | Engine = "sequential",
     workers: int | None = None,
     evaluate_every: int = 1,
+    evaluate_on: int | float = 1.0,
     weigh_clients: Literal["test", "train", "equal"] = "test",
     quorum: float = 0.5,
     retries: int = 2,
@@ -129,6 +148,7 @@ def run(
         participation=participation,
         seed=seed,
         evaluate_every=evaluate_every,
+        evaluate_on=evaluate_on,
         weigh_clients=weigh_clients,
         quorum=quorum,
         retries=retries,
@@ -170,12 +190,12 @@ def drive(
             done,
         )
         _tell(listeners, start)
-        evaluated: tuple[Evaluated, Summary] | None = None
+        evaluated: Evaluation | None = None
         for t in range(done, settings.rounds):
             state, event = _round(method, state, federation, settings, engine, t)
             if (t + 1) % settings.evaluate_every == 0 or t + 1 == settings.rounds:
                 evaluated = evaluate(method, state, federation, settings, engine, t)
-                event = replace(event, summary=evaluated[1])
+                event = replace(event, summary=evaluated.summary, unscored=evaluated.unscored)
             last = t + 1 == settings.rounds
             if store is not None and (last or (t + 1) % checkpoint_every == 0):
                 store.save(state, engine.memory, t + 1)
@@ -184,9 +204,10 @@ def drive(
         if evaluated is None:  # resumed with nothing left to do
             evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1)
         seconds = time.perf_counter() - began
-        _tell(listeners, RunEnded(*evaluated, seconds))
+        _tell(listeners, RunEnded(evaluated.clients, evaluated.summary, seconds))
     path = None if store is None else store.path
-    return Result(method, model, state, tuple(history), *evaluated, seconds, path)
+    found = (evaluated.clients, evaluated.summary)
+    return Result(method, model, state, tuple(history), *found, seconds, roster, settings, engine.memory, run_dir=path)
 
 
 def _round(
@@ -215,11 +236,14 @@ def _round(
 
 def sample(federation: Federation, settings: Settings, t: int, attempt: int) -> Tensor:
     """Who takes part in round t: the same for every method under the same seed."""
-    n, m = len(federation), settings.per_round(len(federation))
-    if m == n:
-        return federation.roster.ids
     rng = generator(settings.seed, Purpose.COHORT, t, attempt)
-    return torch.from_numpy(np.sort(rng.choice(n, m, replace=False)))
+    return _some(federation, settings.per_round(len(federation)), rng)
+
+
+def _some(federation: Federation, many: int, rng: np.random.Generator) -> Tensor:
+    if many == len(federation):
+        return federation.roster.ids
+    return torch.from_numpy(np.sort(rng.choice(len(federation), many, replace=False)))
 
 
 def drop(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
@@ -228,11 +252,21 @@ def drop(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
     return ids[torch.from_numpy(rng.random(len(ids)) < settings.dropout)] if settings.dropout else ids[:0]
 
 
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How clients fare: one by one, over all, and who could not be asked."""
+
+    clients: Evaluated
+    summary: Summary
+    unscored: tuple[Missing, ...]
+
+
 def evaluate(
     method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, t: int
-) -> tuple[Evaluated, Summary]:
+) -> Evaluation:
     """Every client's score under the method's own rule; looks, and changes nothing."""
-    ids = federation.roster.ids
+    rng = generator(settings.seed, Purpose.EVALUATION)
+    ids = _some(federation, settings.evaluated(len(federation)), rng)
     ask = Asker(engine, ids, settings.seed, t, keep=False)
     if isinstance(method, Admits):
         rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
@@ -246,7 +280,8 @@ def evaluate(
     if not float(weights.sum()):
         raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
     truth = None if federation.truth is None else federation.truth[reply.ids.numpy()]
-    return reply, summarise(reply, weights, truth)
+    unscored = tuple(ask.missing[c] for c in sorted(ask.missing))
+    return Evaluation(reply, summarise(reply, weights, truth), unscored)
 
 
 def _tell(listeners: Sequence[Listener], event: RunStarted | RoundDone | RunEnded) -> None:

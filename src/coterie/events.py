@@ -34,6 +34,7 @@ class RoundDone:
     attempts: int  # more than 1 when too few answered and the round was repeated
     seconds: float
     summary: Summary | None  # None when the round was not evaluated
+    unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     METHOD = 4
     BATCHES = 5
     DROPOUT = 6
+    EVALUATION = 7
 
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
-from coterie.client import Answer, Workbench
-from coterie.data.federation import Federation
+from coterie.client import Answer, ClientData, Workbench
 from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
 from coterie.memory import Memory
 from coterie.model import Model
 
 
+class HasClients(Protocol):
+    """Where clients' data is found by their ids."""
+
+    def client(self, client: int) -> ClientData:
+        """The data of one client."""
+
+
 class Sequential:
     """Visits clients one by one."""
 
-    def __init__(self, model: Model, federation: Federation) -> None:
+    def __init__(self, model: Model, federation: HasClients) -> None:
         self.federation = federation
         self.memory = Memory()
         self._bench = Workbench(model)
