@@ -114,7 +114,7 @@ class Result(Generic[State]):
 
 
 def run(
-    method: str | Method[State],
+    method: str | Method[Any],
     federation: Federation,
     model: str | Model | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
@@ -133,7 +133,7 @@ def run(
     resume: bool = False,
     checkpoint_every: int = 5,
     listeners: Sequence[Listener] = (),
-) -> Result[State]:
+) -> Result[Any]:
     """Train a federation with a method and evaluate every client.
 
     `method` and `model` are names (`coterie methods`, `coterie models`) or your own objects. `out` is a directory
@@ -154,7 +154,7 @@ def run(
         retries=retries,
         dropout=dropout,
     )
-    the_method: Method[State] = as_method(method)
+    the_method: Method[Any] = as_method(method)
     the_model = as_model(model, federation)
     check_fit(the_model, federation.check())
     store = None if out is None else RunDirectory(Path(out), the_method, the_model, federation, settings, resume)

@@ -54,7 +54,7 @@ class Additive:
 class CAM:
     """A global model and the cluster's model, added: wraps any method with hard clusters."""
 
-    paper: ClassVar[str] = "Ma et al. 2023, arXiv:2310.01419"
+    paper: ClassVar[str] = "Ma et al. 2023, NeurIPS 2023"
 
     base: Any  # the clustered method; in a configuration {name: ..., its parameters}
     warmup: NonNegativeInt = 10  # beta; the paper's experiments use 30 of 100 rounds
