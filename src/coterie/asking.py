@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -57,8 +58,6 @@ class Asker:
         """Where tasks of one visit go to different clients, each says for whom it is."""
         if task.on is not None or len(wanted) == len(self._cohort):
             return task
-        import dataclasses
-
         return dataclasses.replace(task, on=self._cohort)
 
     def _check_quorum(self, wanted: Tensor) -> None:

@@ -42,6 +42,7 @@ class ByClient:
 
     def only(self, ids: Tensor) -> ByClient:
         """The part of the table that these clients need (what an engine sends)."""
+        ids = ids.sort().values
         rows, known = self._rows(ids)
         return ByClient(ids[known], self.values[rows[known]])
 
@@ -49,6 +50,8 @@ class ByClient:
         """A new table in which these clients have these values."""
         if not len(ids):
             return self
+        if values.is_floating_point() and not self.values.is_floating_point():
+            raise CoterieError(f"a table of {self.values.dtype} cannot hold {values.dtype} without loss")
         keep = ~torch.isin(self.ids, ids)
         all_ids = torch.cat([self.ids[keep], ids])
         all_values = torch.cat([self.values[keep], values.to(self.values.dtype)])

@@ -18,6 +18,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from coterie.byclient import ByClient
@@ -115,5 +116,5 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
     crc = 0
     for name in sorted(tensors):
         crc = zlib.crc32(name.encode(), crc)
-        crc = zlib.crc32(tensors[name].numpy().reshape(-1).view("uint8").data, crc)
+        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
     return crc

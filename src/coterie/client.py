@@ -169,7 +169,8 @@ class _Visit:
     def best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
         if by == "loss":
             return int(self.losses(centers, given).mean(1).argmin())
-        wrong = self.center_logits(centers, given).argmax(2) != self.data.train[1]
+        logits = self.center_logits(centers, given)
+        wrong = (logits.argmax(2) != self.data.train[1]) | ~logits.isfinite().all(2)
         return int(wrong.sum(1).argmin())
 
     def estimate(self, centers: Tensor, rule: Literal["votes", "posterior"], steps: int) -> Tensor:
@@ -197,7 +198,10 @@ class _Visit:
         """p(center | sample) for every sample (n, K)."""
         losses = self.losses(centers, given).T
         pi = losses.new_full((len(centers),), 1 / len(centers)) if prior is None else self.resolve(prior)[0]
-        return torch.softmax(pi.log() - losses, dim=1)
+        found = torch.softmax(pi.log() - losses, dim=1)
+        if not bool(found.isfinite().all()):
+            raise CoterieError("no center with a finite loss has a prior above zero on this client's data")
+        return found
 
     def sample_weights(self, weights: Posterior) -> Tensor:
         return self.posterior(weights.centers, weights.prior)[:, weights.component]

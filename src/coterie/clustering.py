@@ -60,13 +60,11 @@ def match_labels(points: Tensor, labels: Tensor, weights: Tensor, centers: Tenso
     """The same clusters under the numbers of the previous centers they lie closest to, one to one."""
     from scipy.optimize import linear_sum_assignment
 
-    found = int(labels.max()) + 1
-    new = centroids(points, labels, weights, centers[:found])
+    found, labels = labels.unique(return_inverse=True)  # a number that nobody has must not take a center
+    new = centroids(points, labels, weights, centers[: len(found)])
     cost = torch.stack([(new - c).square().sum(1) for c in centers], 1)
-    rows, columns = linear_sum_assignment(cost.double().numpy())
-    names = torch.empty(found, dtype=torch.int64)
-    names[torch.from_numpy(rows)] = torch.from_numpy(columns)
-    return names[labels]
+    _, columns = linear_sum_assignment(cost.double().numpy())
+    return torch.from_numpy(columns)[labels]
 
 
 def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None) -> Tensor:

@@ -18,7 +18,10 @@ from coterie.errors import CoterieError
 
 TYPES: Mapping[str, torch.dtype] = {
     str(t).removeprefix("torch."): t
-    for t in (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
+    for t in (
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+    )
 }
 
 # The outline is JSON: what stands in it is one of the JSON types, and only `pack` and `unpack` look inside.

@@ -4,6 +4,7 @@ through rich; a program reads `--json` instead."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -103,4 +104,5 @@ def missing_line(events: Sequence[RoundDone]) -> str | None:
 def as_json(summary: Summary) -> dict[str, Any]:
     """The summary's numbers under the names that `--json` promises."""
     numbers = dataclasses.asdict(summary)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+    bad = {k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)}  # not JSON
+    return {k: None if k in bad else list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}

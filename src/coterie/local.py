@@ -19,8 +19,8 @@ from coterie.model import Replica, sample_losses
 from coterie.tasks import Local
 
 
-def batches(n: int, local: Local, rng: np.random.Generator) -> Iterator[Tensor | None]:
-    """Which samples each step takes; None is all of them in their own order."""
+def batches(n: int, local: Local, rng: np.random.Generator, least: int = 1) -> Iterator[Tensor | None]:
+    """Which samples each step takes; None is all of them in their own order. A rest below `least` joins its batch."""
     if local.steps is None:
         epochs, steps = local.epochs or 1, None
     else:
@@ -32,14 +32,17 @@ def batches(n: int, local: Local, rng: np.random.Generator) -> Iterator[Tensor |
         epoch += 1
         # The gradient of a full batch does not depend on its order, so none is drawn.
         order = torch.from_numpy(rng.permutation(n)) if local.shuffle and size < n else None
-        for start in range(0, n, size):
+        start = 0
+        while start < n:
             if steps is not None and taken == steps:
                 return
             taken += 1
+            end = start + size if n - start - size >= least else n
             if order is None:
-                yield None if size == n else torch.arange(start, min(start + size, n))
+                yield None if size == n else torch.arange(start, end)
             else:
-                yield order[start : start + size]
+                yield order[start:end]
+            start = end
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +113,7 @@ def train(
     anchor, pull = (None, 0.0) if proximal is None else (proximal.anchor[: len(replica.weights)], proximal.mu)
     replica.network.train()
     losses = []
-    for take in batches(len(y), local, rng):
+    for take in batches(len(y), local, rng, replica.least):
         xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
         assert xb is not None
         assert yb is not None

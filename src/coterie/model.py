@@ -127,6 +127,8 @@ class Replica:
                 t.grad = self.grad[start:end].view(t.shape)
             t.data = self.theta[start:end].view(t.shape)
             start = end
+        # BatchNorm over single values cannot train on one sample.
+        self.least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in self.network.modules()) else 1
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
         self._counts = [b.clone() for b in self._counters]
 

@@ -25,7 +25,8 @@ class Purpose(IntEnum):
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:
     """The generator of (seed, purpose, words), the same everywhere and always."""
-    return np.random.default_rng(np.random.SeedSequence([seed, int(purpose), *words]))
+    # The number of words is part of the key: SeedSequence alone cannot tell [1] from [1, 0].
+    return np.random.default_rng(np.random.SeedSequence([seed, int(purpose), len(words), *words]))
 
 
 def draw_seed(rng: np.random.Generator) -> int:

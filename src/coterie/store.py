@@ -164,11 +164,12 @@ class RunDirectory:
         checkpoint.replace_durably(temporary, self.path / name)
 
 
-def _number(value: float) -> float | None:
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _number(value: Any) -> Any:
+    """NaN and Inf are not JSON."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _line(event: RoundDone) -> dict[str, Any]:
     line = dataclasses.asdict(event)
-    summary = line.pop("summary")
-    return line | (summary or {})
+    summary = line.pop("summary") or {}
+    return line | {name: _number(value) for name, value in summary.items()}

@@ -15,11 +15,27 @@ from coterie.seeds import Purpose, generator
 
 
 def _tensor(value: ArrayLike | Tensor, client: int, part: str) -> Tensor:
-    try:
-        out = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-    except TypeError as error:
-        raise CoterieError(f"data: client {client}: {part} is not an array of numbers ({error})") from None
-    return out.to(torch.get_default_dtype()) if out.is_floating_point() else out
+    if not isinstance(value, Tensor):
+        try:
+            # A copy: what the caller does to its array later is its own business.
+            value = torch.from_numpy(np.array(value))
+        except (TypeError, ValueError) as error:
+            raise CoterieError(f"data: client {client}: {part} is not an array of numbers ({error})") from None
+    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+
+
+def _same_kind(client: int, x: Tensor, y: Tensor, first_x: Tensor, first_y: Tensor) -> None:
+    """All parts of all clients must go into one table."""
+    if len(x) != len(y):
+        raise CoterieError(f"data: client {client} has {len(x)} inputs but {len(y)} labels")
+    for mine, first, what in ((x, first_x, "samples"), (y, first_y, "labels")):
+        if mine.shape[1:] != first.shape[1:]:
+            raise CoterieError(
+                f"data: client {client} has {what} of shape {tuple(mine.shape[1:])}, "
+                f"client 0 of {tuple(first.shape[1:])}"
+            )
+        if mine.is_floating_point() != first.is_floating_point():
+            raise CoterieError(f"data: client {client} has {mine.dtype} {what}, client 0 has {first.dtype}")
 
 
 def from_arrays(
@@ -45,19 +61,11 @@ def from_arrays(
             )
         parts = [_tensor(a, client, "x" if i % 2 == 0 else "y") for i, a in enumerate(arrays)]
         for x, y in zip(parts[::2], parts[1::2], strict=True):
-            if len(x) != len(y):
-                raise CoterieError(f"data: client {client} has {len(x)} inputs but {len(y)} labels")
-            if xs and x.shape[1:] != xs[0].shape[1:]:
-                raise CoterieError(
-                    f"data: client {client} has samples of shape {tuple(x.shape[1:])}, "
-                    f"client 0 of {tuple(xs[0].shape[1:])}"
-                )
-            if ys and y.is_floating_point() != ys[0].is_floating_point():
-                raise CoterieError(f"data: client {client} has {y.dtype} labels, client 0 has {ys[0].dtype}")
+            _same_kind(client, x, y, (xs or parts)[0], (ys or parts[1:])[0])
         n = len(parts[1])
         if len(parts) == 2:
             order = generator(seed, Purpose.PARTITION, client).permutation(n)
-            held = round(test * n)
+            held = min(round(test * n), max(n - 1, 0))
             train.append(np.sort(order[held:]) + start)
             tests.append(np.sort(order[:held]) + start)
         else:
@@ -72,7 +80,9 @@ def from_arrays(
         raise CoterieError(f"data: truth names {len(truth)} clients, the data has {len(train)}")
     y = torch.cat(ys)
     regression = y.is_floating_point()
-    y = y.reshape(len(y), -1) if regression else y.long()
+    if not regression and y.numel() != len(y):
+        raise CoterieError(f"data: labels are one whole number per sample, these have shape {tuple(y.shape[1:])} each")
+    y = y.reshape(len(y), -1) if regression else y.reshape(-1).long()
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     return Federation(
         (Domain(torch.cat(xs), y),),

@@ -36,7 +36,7 @@ class SyntheticRegression:
         x = rng.normal(size=(int(sizes.sum()), self.dimension))
         y = np.einsum("nd,nd->n", x, theta[np.repeat(truth, sizes)]) + rng.normal(0, self.noise, len(x))
         rows = np.split(np.arange(len(x)), np.cumsum(sizes)[:-1])
-        held = [round(self.test * len(row)) for row in rows]
+        held = [min(round(self.test * len(row)), len(row) - 1) for row in rows]
         return Federation(
             (Domain(torch.from_numpy(x).float(), torch.from_numpy(y).float()[:, None]),),
             train=Ragged.of([row[h:] for row, h in zip(rows, held, strict=True)]),

@@ -52,6 +52,7 @@ class FedSoft:
     tau: PositiveInt = 2  # rounds between two estimations of u
     sigma: PositiveFloat = 1e-4  # the least importance weight
     select: PositiveInt | None = None  # K, clients per center and round
+    select_again: bool = False  # whether a center may draw the same client twice in a round
     start_from: Literal["own", "centers"] = "own"  # where a client's training begins: its last model, or its mix
     local: Local = Local()
 
@@ -97,12 +98,11 @@ class FedSoft:
         n = cohort.roster.n[torch.searchsorted(cohort.roster.ids, ids)]
         v = (u.double() * n[:, None]).T
         v = v / v.sum(1, keepdim=True)
-        if self.select is None or self.select >= len(ids):
-            return v if self.select is None else torch.ones_like(v)
-        drawn = torch.zeros_like(v)
-        for row, chances in zip(drawn, v.numpy(), strict=True):
-            row[torch.from_numpy(cohort.rng.choice(len(ids), self.select, replace=False, p=chances))] = 1
-        return drawn
+        if self.select is None:
+            return v
+        many = self.select if self.select_again else min(self.select, len(ids))
+        draws = [cohort.rng.choice(len(ids), many, replace=self.select_again, p=chances) for chances in v.numpy()]
+        return torch.stack([torch.bincount(torch.from_numpy(d), minlength=len(ids)) for d in draws]).double()
 
     def predictor(self, state: Soft) -> Evaluate:
         """A client predicts with its personal model; a newcomer with the centers, mixed by its votes."""
