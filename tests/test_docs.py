@@ -1,0 +1,66 @@
+"""What the documentation says is true of the code: pages, examples, names."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+import coterie
+from coterie.catalogue import METHODS
+from coterie.config import build, read
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def test_every_method_has_a_page_that_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import pages
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    wanted = pages.pages()
+    assert len(wanted) == len(METHODS.places) + 1
+    for name, text in wanted.items():
+        assert (ROOT / "docs" / "methods" / name).read_text() == text, f"run python docs/pages.py ({name})"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_is_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(example.read_text().splitlines()) < 50
+    runpy.run_path(str(example), run_name="__main__")
+    assert "accuracy" in capsys.readouterr().out
+
+
+def test_the_yaml_example_builds() -> None:
+    config = read(ROOT / "examples" / "wecfl-cnn.yaml")
+    assert type(build(config).method).__name__ == "WeCFL"
+
+
+def test_the_documented_configuration_is_the_default_one() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    import yaml
+
+    # Every key that the page shows exists, and every value it shows is accepted.
+    shown = read(None, base=yaml.safe_load(block.group(1)))
+    assert shown.dump()["local"] | {"shuffle": True} == read(None).dump()["local"] | {"shuffle": True}
+    assert shown.settings == read(None).settings
+
+
+def test_every_public_name_is_there() -> None:
+    for name in coterie.__all__:
+        assert getattr(coterie, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = coterie.nothing  # type: ignore[attr-defined]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
