@@ -17,6 +17,8 @@ Metric: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
 Linkage: TypeAlias = Literal["single", "complete", "average", "ward"]
 CountRule: TypeAlias = Literal["auto", "silhouette", "gap"]
 
+COLUMNS = 4096  # of a wide matrix that are in double precision at a time
+
 
 def nearest(points: Tensor, centers: Tensor) -> Tensor:
     """The row of the closest center (squared Euclidean) of each point; the lowest index wins a tie."""
@@ -94,12 +96,25 @@ def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None
 # ---------------------------------------------------------------------------------- similarity and distance
 
 
+def gram(points: Tensor, others: Tensor | None = None) -> Tensor:
+    """Inner products (n, m) in double precision, a few columns at a time: the points are never copied whole."""
+    others = points if others is None else others
+    pairs = zip(points.split(COLUMNS, 1), others.split(COLUMNS, 1), strict=True)
+    start = torch.zeros(len(points), len(others), dtype=torch.float64)
+    return sum((a.double() @ b.double().T for a, b in pairs), start)
+
+
+def squares(points: Tensor) -> Tensor:
+    """Squared lengths (n,) in double precision."""
+    start = torch.zeros(len(points), dtype=torch.float64)
+    return sum((part.double().square().sum(1) for part in points.split(COLUMNS, 1)), start)
+
+
 def cosines(points: Tensor, others: Tensor | None = None) -> Tensor:
     """Cosine similarity of every point with every other (n, m), within [-1, 1]; a zero vector is like nothing (0)."""
     others = points if others is None else others
-    dots = points.double() @ others.double().T
-    lengths = points.double().norm(dim=1)[:, None] * others.double().norm(dim=1)[None]
-    return torch.where(lengths > 0, dots / lengths.clamp(min=1e-300), 0.0).clamp(-1, 1)
+    lengths = squares(points).sqrt()[:, None] * squares(others).sqrt()[None]
+    return torch.where(lengths > 0, gram(points, others) / lengths.clamp(min=1e-300), 0.0).clamp(-1, 1)
 
 
 def distances(points: Tensor, metric: Metric) -> Tensor:
@@ -107,11 +122,12 @@ def distances(points: Tensor, metric: Metric) -> Tensor:
     if metric == "cosine":
         out = 1 - cosines(points)
     elif metric == "manhattan":
-        out = torch.cdist(points.double(), points.double(), p=1)
+        start = torch.zeros(len(points), len(points), dtype=torch.float64)
+        out = sum((torch.cdist(part.double(), part.double(), p=1) for part in points.split(COLUMNS, 1)), start)
     else:
-        gram = points.double() @ points.double().T
-        squares = gram.diagonal()
-        out = (squares[:, None] + squares[None] - 2 * gram).clamp(min=0).sqrt()
+        dots = gram(points)
+        lengths = dots.diagonal()
+        out = (lengths[:, None] + lengths[None] - 2 * dots).clamp(min=0).sqrt()
     return out.fill_diagonal_(0)
 
 
@@ -120,13 +136,13 @@ def edc_features(updates: Tensor, m: int) -> Tensor:
 
     Through the n x n Gram matrix: with G = U diag(s^2) U', the cosine of row i with direction j is s_j U_ij / |row i|.
     """
-    gram = updates.double() @ updates.double().T
-    values, vectors = torch.linalg.eigh(gram)
+    dots = gram(updates)
+    values, vectors = torch.linalg.eigh(dots)
     m = min(m, len(updates))
     leading = vectors.flip(1)[:, :m] * values.flip(0)[:m].clamp(min=0).sqrt()
     # A singular direction is known up to its sign: the largest entry is made positive.
     leading = leading * leading.gather(0, leading.abs().argmax(0, keepdim=True)).sign()
-    lengths = gram.diagonal().sqrt()[:, None]
+    lengths = dots.diagonal().sqrt()[:, None]
     return torch.where(lengths > 0, leading / lengths.clamp(min=1e-300), 0.0)
 
 
@@ -261,8 +277,9 @@ def in_row_space(points: Tensor) -> Tensor:
     """Coordinates (n, n) with the same distances: all that k-means needs of n points in a million dimensions."""
     if points.shape[1] <= len(points):
         return points.double()
-    centered = points.double() - points.double().mean(0)
-    values, vectors = torch.linalg.eigh(centered @ centered.T)
+    dots = gram(points)
+    middle = dots.mean(0)
+    values, vectors = torch.linalg.eigh(dots - middle[:, None] - middle[None] + middle.mean())  # of centered points
     coordinates: Tensor = vectors * values.clamp(min=0).sqrt()
     return coordinates
 

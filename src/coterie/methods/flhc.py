@@ -2,7 +2,8 @@
 
 Briggs, Fan and Andras, Federated Learning with Hierarchical Clustering of Local Updates, IJCNN 2020 (Algorithm 1).
 The server sees the single updates of the clustering round; before and after it, means are enough.
-In the clustering round every client is asked, as in the paper; `cluster_on="cohort"` asks the round's cohort only.
+In the clustering round every client is asked, as in the paper, up to `cluster_at_most` drawn at random: all pairs of
+updates are compared, so their number is what bounds memory. `cluster_on="cohort"` asks the round's cohort only.
 A client that was not clustered trains from the same model as those that were and joins the nearest mean update.
 """
 
@@ -13,7 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -48,6 +49,7 @@ class FLHC:
     metric: Metric = "euclidean"
     linkage: Linkage = "complete"
     cluster_on: Literal["all", "cohort"] = "all"
+    cluster_at_most: PositiveInt = 1000
     local: Local = Local()
     weights: Weighting = "size"
 
@@ -81,6 +83,8 @@ class FLHC:
         """Everyone trains from the shared model; the dendrogram of their updates is cut once and for all."""
         stem = state.centers[0]
         who = cohort.roster.ids if self.cluster_on == "all" else cohort.ids
+        if len(who) > self.cluster_at_most:
+            who = who[torch.from_numpy(np.sort(cohort.rng.choice(len(who), self.cluster_at_most, replace=False)))]
         reply = ask(Fit(All(stem), local=self.local, on=who))
         if reply.theta is None:
             return state
