@@ -50,15 +50,12 @@ def test_warm_kmeans_on_four_points() -> None:
 
 
 def test_warm_kmeans_goes_on_until_nothing_moves() -> None:
-    """0, 4, 6, 7 from 0 and 5: first 0 | 4, 6, 7 (means 0 and 17/3): 4 stays right (5/3 < 4).
-
-    From 5 and 7: first 0, 4, 6 (a tie, the lower wins) | 7: means 10/3 and 7; then 6 moves: means 2 and 6.5;
-    4 is nearer to 2 (2 < 2.5), so 0, 4 | 6, 7: the second move needed the first.
-    """
-    points = line(0, 4, 6, 7)
-    assert warm_kmeans(points, line(0, 5), ones(4)).tolist() == [0, 1, 1, 1]
-    assert warm_kmeans(points, line(5, 7), ones(4)).tolist() == [0, 0, 1, 1]
-    assert warm_kmeans(points, line(5, 7), ones(4), max_iter=0).tolist() == [0, 0, 0, 1]
+    """0, 1, 2, 6 from centers 0 and 1: first 0 | 1, 2, 6 (means 0 and 3); 1 moves (means 0.5 and 4); only then does
+    2 move (1.5 < 2; means 1 and 6), and nothing more."""
+    points, centers = line(0, 1, 2, 6), line(0, 1)
+    assert warm_kmeans(points, centers, ones(4), max_iter=0).tolist() == [0, 1, 1, 1]
+    assert warm_kmeans(points, centers, ones(4), max_iter=1).tolist() == [0, 0, 1, 1]
+    assert warm_kmeans(points, centers, ones(4)).tolist() == [0, 0, 0, 1]
 
 
 def test_weights_decide_warm_kmeans() -> None:
@@ -93,12 +90,12 @@ def test_fresh_kmeans_finds_separated_groups() -> None:
 
 
 def test_weights_decide_fresh_kmeans() -> None:
-    """Points 0, 4, 9 in two groups. Alike: {0, 4} costs 8, {4, 9} costs 12.5. With 0 weighing 99 the first costs
-    99 * 1 / 100 * 16 = 15.84, so {4, 9} it is."""
-    points, rng = line(0, 4, 9), np.random.default_rng(0)
+    """Points 0, 1, 10 in two groups. Alike: {0, 1} costs 1/2, {1, 10} costs 81/2. With 10 weighing next to nothing
+    {1, 10} costs 81 * 0.0001 / 1.0001 < 0.01."""
+    points, rng = line(0, 1, 10), np.random.default_rng(0)
     assert partition(fresh_kmeans(points, 2, ones(3), rng)) == {frozenset({0, 1}), frozenset({2})}
-    heavy = torch.tensor([99.0, 1.0, 1.0], dtype=torch.float64)
-    assert partition(fresh_kmeans(points, 2, heavy, rng)) == {frozenset({0}), frozenset({1, 2})}
+    light = torch.tensor([1.0, 1.0, 0.0001], dtype=torch.float64)
+    assert partition(fresh_kmeans(points, 2, light, rng)) == {frozenset({0}), frozenset({1, 2})}
 
 
 def test_fewer_points_than_clusters_are_a_cluster_each() -> None:

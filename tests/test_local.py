@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -75,14 +76,12 @@ def test_training_is_torchs(local: Local) -> None:
     if local.optimizer == "adam":
         optimizer = torch.optim.Adam(parameters, lr=local.lr, weight_decay=local.weight_decay)
     else:
-        optimizer = torch.optim.SGD(
-            parameters, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
-        )
+        optimizer = torch.optim.SGD(parameters, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
     losses = []
     for take in batches(len(Y), local, rng(5)):
         optimizer.zero_grad()
         step = functional.cross_entropy(network(X[take]), Y[take])
-        step.backward()  # type: ignore[no-untyped-call]
+        step.backward()
         optimizer.step()
         losses.append(step.item())
     torch.testing.assert_close(replica.theta, flatten(network), atol=1e-6, rtol=0)
@@ -93,7 +92,7 @@ def test_training_is_torchs(local: Local) -> None:
 def test_the_loss_is_the_mean_over_the_steps() -> None:
     """w = 1 then 0.8 (lr 0.1): losses 1 and 0.64."""
     w, loss = train_one(Local(steps=2, lr=0.1))
-    assert (w, loss) == (pytest.approx(0.64), pytest.approx(0.82))
+    assert (w, loss) == pytest.approx((0.64, 0.82))
 
 
 # -------------------------------------------------------------------------------------- proximal term
@@ -150,7 +149,7 @@ def test_running_statistics_are_not_pulled() -> None:
 
 
 def test_offset_logits_by_hand() -> None:
-    """Zero weights, offset (ln 3, 0): probabilities 3/4, 1/4; for label 1 the gradient is (3/4, -3/4), the loss ln 4."""
+    """Zero weights, offset (ln 3, 0): probabilities 3/4, 1/4. For label 1: gradient (3/4, -3/4), loss ln 4."""
     replica = linear(1, 2).replica().load(vector(0, 0))
     offset = torch.tensor([[3.0, 1.0]]).log()
     loss, _ = train(replica, torch.ones(1, 1), torch.tensor([1]), Local(lr=1.0), rng(), offset=offset)
@@ -183,9 +182,9 @@ def test_an_offset_model_is_frozen(steps: int, expected: float) -> None:
 
 
 def test_sample_weights_by_hand() -> None:
-    """w = 1, x = 1, targets 0 and 3, weights 1/2 and 0: loss mean(1/2 * 1, 0) = 1/4, gradient mean(1/2 * 2, 0) = 1/2."""
+    """w = 1, x = 1, targets 0 and 3, weights 1/2 and 0: loss mean(1/2 * 1, 0), gradient mean(1/2 * 2, 0)."""
     w, loss = train_one(Local(lr=0.1), x=(1.0, 1.0), y=(0.0, 3.0), weights=vector(0.5, 0))
-    assert (w, loss) == (pytest.approx(0.95), pytest.approx(0.25))
+    assert (w, loss) == pytest.approx((0.95, 0.25))
 
 
 def test_sample_weights_follow_their_samples_into_the_batches() -> None:
@@ -291,8 +290,6 @@ def visits(local: Local, count: int) -> Iterator[Tensor]:
 
 @pytest.mark.parametrize("local", KEPT, ids=["momentum", "adam"])
 def test_two_visits_with_a_kept_optimiser_are_one_long_one(local: Local) -> None:
-    import dataclasses
-
     twice = list(visits(local, 2))[-1]
     once = list(visits(dataclasses.replace(local, steps=6), 1))[-1]
     reset = list(visits(dataclasses.replace(local, keep_optimizer=False), 2))[-1]
@@ -310,9 +307,7 @@ def test_training_does_not_change_the_state_it_was_given(local: Local) -> None:
     assert not torch.equal(after, before)
 
 
-@pytest.mark.parametrize(
-    ("local", "length"), [(Local(), 0), (Local(momentum=0.5), 1), (Local(optimizer="adam"), 3)]
-)
+@pytest.mark.parametrize(("local", "length"), [(Local(), 0), (Local(momentum=0.5), 1), (Local(optimizer="adam"), 3)])
 def test_a_state_of_another_size_is_refused(local: Local, length: int) -> None:
     """f(x) = w x has one number: no state, one velocity, or two moments and a count."""
     with pytest.raises(CoterieError, match=f"state of 4 numbers does not fit one of {length}"):

@@ -211,9 +211,9 @@ def test_a_model_of_a_model_is_itself() -> None:
 
 
 def test_what_is_not_a_network_is_refused() -> None:
-    with pytest.raises(CoterieError, match="expected an nn.Module or a function"):
+    with pytest.raises(CoterieError, match=r"expected an nn\.Module or a function"):
         Model.of("mlp")  # type: ignore[arg-type]
-    with pytest.raises(CoterieError, match="returned dict, not an nn.Module"):
+    with pytest.raises(CoterieError, match=r"returned dict, not an nn\.Module"):
         _ = Model(dict).blueprint  # type: ignore[arg-type]
     with pytest.raises(CoterieError, match="no trainable parameters"):
         _ = Model(nn.ReLU).blueprint

@@ -153,8 +153,9 @@ def madc(updates: Tensor) -> Tensor:
     if n < 3:
         return torch.zeros(n, n, dtype=torch.float64)
     total = torch.cdist(similarity, similarity, p=1)
-    # The sum leaves out z = i and z = j, whose terms are |1 - S_ij| each.
-    total = total - 2 * (1 - similarity).abs()
+    # The sum leaves out z = i and z = j; S_ii is 1, but 0 for a client that has not moved.
+    own = similarity.diagonal()
+    total = total - (own[:, None] - similarity).abs() - (own[None] - similarity).abs()
     return (total.clamp(min=0) / (n - 2)).fill_diagonal_(0)
 
 

@@ -76,28 +76,24 @@ def ran(kind: toys.Kind, name: str, scenario: str) -> Ran:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
-def test_a_method_does_the_same_on_every_engine(kind: toys.Kind, name: str, scenario: str) -> None:
-    mine, reference = ran(kind, name, scenario), ran(toys.REFERENCE, name, scenario)
-    np.testing.assert_array_equal(mine.result.assignments, reference.result.assignments)
-    toys.assert_same(mine.result.state, reference.result.state, within=1e-6)
-    toys.assert_same(mine.memory, reference.memory, within=1e-6)
-    toys.assert_same(mine.result.clients, reference.result.clients, within=1e-5)
-    assert [e.answered for e in mine.result.history] == [e.answered for e in reference.result.history]
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("engine", sorted({kind[0] for kind in toys.PARALLEL}))
-def test_the_number_of_workers_changes_no_bit(engine: str, name: str, scenario: str) -> None:
-    one, two = ran((engine, 1), name, scenario), ran((engine, 2), name, scenario)
-    toys.assert_same(one.result.state, two.result.state)
-    toys.assert_same(one.memory, two.memory)
-    toys.assert_same(one.result.clients, two.result.clients)
+def test_a_method_does_the_same_on_every_engine(name: str, scenario: str) -> None:
+    """To float noise; and engines with processes to the last bit, however many processes there are."""
+    reference = ran(toys.REFERENCE, name, scenario)
+    for kind in toys.PARALLEL:
+        mine = ran(kind, name, scenario)
+        np.testing.assert_array_equal(mine.result.assignments, reference.result.assignments)
+        toys.assert_same(mine.result.state, reference.result.state, within=1e-6)
+        toys.assert_same(mine.memory, reference.memory, within=1e-6)
+        toys.assert_same(mine.result.clients, reference.result.clients, within=1e-5)
+        assert [e.answered for e in mine.result.history] == [e.answered for e in reference.result.history]
+        one = ran((kind[0], 1), name, scenario)
+        toys.assert_same(mine.result.state, one.result.state)
+        toys.assert_same(mine.memory, one.memory)
+        toys.assert_same(mine.result.clients, one.result.clients)
 
 
 @pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
+@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
 def test_a_rerun_changes_no_bit(kind: toys.Kind, name: str) -> None:
     first = ran(kind, name, "momentum-kept")
     again = ran.__wrapped__(kind, name, "momentum-kept")
@@ -144,7 +140,8 @@ LOCAL = Local(steps=5, batch=4, lr=0.1)
 
 
 def fit(**options: Any) -> Fit:
-    return Fit(**{"start": All(THETA), "local": LOCAL} | options)
+    defaults: dict[str, Any] = {"start": All(THETA), "local": LOCAL}
+    return Fit(**(defaults | options))
 
 
 TASKS: Mapping[str, list[Task]] = {
@@ -212,8 +209,8 @@ def visits(kind: toys.Kind, tasks: list[Task], build: Callable[[], nn.Module] = 
     federation = toys.toy()
     ids = torch.tensor([0, 1, 2, 4, 5, 7, 8, 9])
     with toys.engine(kind, federation, build) as engine:
-        outcomes = [engine.visit(Visit(tuple(tasks), ids, Moment(seed=4, round=t, task=0))) for t in range(2)]
-        return Seen(*outcomes, engine.memory.tensors())
+        first, second = (engine.visit(Visit(tuple(tasks), ids, Moment(seed=4, round=t, task=0))) for t in range(2))
+        return Seen(first, second, engine.memory.tensors())
 
 
 @pytest.mark.parametrize("what", TASKS)

@@ -21,6 +21,7 @@ import coterie
 from coterie.byclient import ByClient
 from coterie.catalogue import METHODS
 from coterie.client import Moment
+from coterie.codec import pack
 from coterie.data.federation import Federation, Samples
 from coterie.driver import Settings, drop, sample
 from coterie.engines.contract import Missing, Visit
@@ -63,25 +64,36 @@ FAULTS: Mapping[str, tuple[toys.Fault, str]] = {
 # --------------------------------------------------------------------------- left out, counted, named, not mixed up
 
 
-@pytest.mark.parametrize("trouble", FAULTS)
+@pytest.mark.parametrize("trouble", ["raises", "nan"])
 @pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
-def test_a_round_goes_on_without_a_client_in_trouble(kind: toys.Kind, name: str, trouble: str) -> None:
-    """Its state is that of a round to which client 3 was never invited: nobody's answer is taken for another's."""
+def test_a_round_goes_on_without_a_client_in_trouble(name: str, trouble: str) -> None:
     fault, why = FAULTS[trouble]
-    federation, healthy = toys.faulty(fault), toys.toy()
+    result = coterie.run(toys.method(name), toys.faulty(fault), model=toys.linear, rounds=2)
+    for event in result.history:
+        assert (event.asked, event.answered, event.attempts) == (10, 9, 1)
+        assert [m.client for m in event.missing] == [3]
+        assert why in event.missing[0].reason
+        assert "\n" not in event.missing[0].reason
+    assert result.clients.ids.tolist() in ([0, 1, 2, 4, 5, 6, 7, 8, 9], list(range(10)))
+
+
+# Methods that ask the cohort as it is. (Those that draw from it draw client 3 too and miss it afterwards.)
+ASK_ALL = ("fedavg", "fedprox", "ifca", "fesem", "wecfl")
+
+
+@pytest.mark.parametrize("trouble", FAULTS)
+@pytest.mark.parametrize("name", ASK_ALL)
+@pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
+def test_nobodys_answer_is_taken_for_anothers(kind: toys.Kind, name: str, trouble: str) -> None:
+    """A round without client 3 ends in the state of a round to which it was never invited."""
+    federation, healthy = toys.faulty(FAULTS[trouble][0]), toys.toy()
     method = toys.method(name)
     state = toys.fresh(method, healthy)
     with toys.engine(kind, federation) as engine:
-        result = coterie.run(method, federation, model=toys.linear, rounds=1, engine=engine)
+        found = toys.one_round(method, state, engine, federation, range(10))
     with toys.engine(kind, healthy) as engine:
         expected = toys.one_round(method, state, engine, healthy, [0, 1, 2, 4, 5, 6, 7, 8, 9])
-    toys.assert_same(result.state, expected)
-    (event,) = result.history
-    assert (event.asked, event.answered, event.attempts) == (10, 9, 1)
-    assert [m.client for m in event.missing] == [3]
-    assert why in event.missing[0].reason
-    assert "\n" not in event.missing[0].reason
+    toys.assert_same(found, expected)
 
 
 @pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
@@ -199,14 +211,18 @@ def test_a_run_that_stops_leaves_no_open_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
+@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
 def test_without_a_quorum_a_round_may_pass_with_nobody(kind: toys.Kind, name: str) -> None:
     federation, method = toys.toy(), toys.method(name)
     with toys.engine(kind, federation) as engine:
         result = coterie.run(method, federation, model=toys.linear, rounds=2, quorum=0, dropout=0.999999, engine=engine)
     assert [(e.asked, e.answered, len(e.missing)) for e in result.history] == [(10, 0, 10)] * 2
     assert result.history[0].missing[4] == Missing(4, "dropped out (simulated)")
-    toys.assert_same(result.state, toys.fresh(method, federation))
+    # No model has moved (a method may count rounds, or note whom it has invited).
+    before, after = (
+        [t for t in pack(state)[1] if t.is_floating_point()] for state in (toys.fresh(method, federation), result.state)
+    )
+    toys.assert_same(after, before)
 
 
 @pytest.mark.parametrize("name", METHODS.places)
@@ -282,7 +298,7 @@ def test_an_attempt_that_is_repeated_leaves_nothing_in_memory() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", [toys.REFERENCE, toys.ENGINES[-1]], ids=str)
+@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
 def test_looking_changes_nothing(kind: toys.Kind, name: str) -> None:
     def run(evaluate_every: int) -> tuple[Any, Any]:
         federation = toys.toy()
@@ -324,7 +340,7 @@ def kills(client: int, only_once: Path | None = None) -> toys.Fault:
     return fault
 
 
-@pytest.mark.parametrize("name", METHODS.places)
+@pytest.mark.parametrize("name", ASK_ALL)
 @pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
 def test_a_client_that_kills_its_process_is_missing_and_nobody_else_is(kind: toys.Kind, name: str) -> None:
     method = toys.method(name, KEPT)
@@ -398,6 +414,7 @@ import multiprocessing, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch, toys
 from coterie.client import Moment
+from coterie.codec import pack
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 from coterie.model import Model
@@ -420,7 +437,7 @@ def test_workers_end_when_their_parent_is_killed() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         pids = [int(pid) for pid in server.stdout.readline().split()]
-        assert server.stdout.readline() == "busy\n"  # in the middle of a visit
+        assert server.stdout.readline().startswith("busy")  # in the middle of a visit
         assert len(pids) == 2
         assert all(map(alive, pids))
         server.kill()

@@ -69,6 +69,8 @@ class FedGroup:
         """Cold starts, then an update within each group, then between them."""
         if not len(state.updates):
             state = self.group_cold_start(state, cohort, ask)
+            if not len(state.updates):  # nobody answered
+                return state
             if self.cold_start == "all_before" and self.grouping != "rac":
                 state = self.admit(state, dataclasses.replace(cohort, ids=cohort.roster.ids), ask)
         state = self.admit(state, cohort, ask)

@@ -1,0 +1,299 @@
+"""`kill -9` at any moment, then `coterie run --resume DIR`: the same bits as a run that was left alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import commandline
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+import coterie
+from coterie.methods.contract import Ask
+
+BASE = ("data.partition.clients=12", "rounds=12", "checkpoint_every=3", "seed=2", "participation=0.5")
+KINDS = {
+    # State (centers, labels) and memory (momentum), in two processes, with clients met late or never.
+    "wecfl": (
+        *("method.name=wecfl", "method.k=3", "local.momentum=0.9", "local.keep_optimizer=true", "local.lr=0.02"),
+        *("engine.name=workers", "engine.workers=2", "dropout=0.2", "quorum=0.2"),
+    ),
+    "fedavg": ("method.name=fedavg",),
+    "brief": ("method.name=fedavg", "data.partition.clients=6", "local.epochs=1", "rounds=6", "checkpoint_every=2"),
+}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> commandline.Shell:
+    return commandline.Shell(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs that were left alone."""
+    folder = tmp_path_factory.mktemp("whole")
+    for kind, words in KINDS.items():
+        said = commandline.coterie("run", *BASE, *words, "--out", kind, cwd=folder)
+        assert said.code == 0, said.err
+    return {kind: folder / kind for kind in KINDS}
+
+
+def lines(run: Path) -> int:
+    path = run / "rounds.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(("kind", "after"), [("wecfl", -1), ("wecfl", 0), ("wecfl", 4), ("wecfl", 8), ("fedavg", 5)])
+def test_killed_and_resumed(kind: str, after: int, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    """-1: as soon as the directory is described; 0: in the first round; n: as soon as n rounds are logged."""
+    run = shell.cwd / "run"
+    command = [*commandline.COMMAND, "run", *BASE, *KINDS[kind], "--out", str(run)]
+    with subprocess.Popen(command, env=commandline.ENVIRONMENT, start_new_session=True) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if (run / "run.json").exists() and (after < 0 or lines(run) >= after):
+                break
+            time.sleep(0.002)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "the run was over before it could be killed"
+    assert not (run / "assignments.json").exists()
+    resume = ("run", "--resume", run, "--json")
+    said = commandline.coterie(*resume, cwd=shell.cwd) if after == 4 else shell(*resume)
+    assert said.code == 0, said.err
+    assert said.json["rounds"] == 12
+    commandline.assert_same_run(run, whole[kind])
+
+
+# Runs that kill themselves at an exact moment: just before, or just after, the n-th call of a function.
+SUICIDES = """
+import importlib, json, os, signal, sys
+from coterie.cli import main
+import coterie.driver
+
+def arm(where, name, number, when):
+    owner = importlib.import_module(where.partition(":")[0])
+    for part in filter(None, where.partition(":")[2].split(".")):
+        owner = getattr(owner, part)
+    real, calls = getattr(owner, name), 0
+
+    def replacement(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        if calls == number and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*args, **kwargs)
+        if calls == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, replacement)
+
+for out, moment in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if not child:
+        arm(*moment)
+        sys.argv = ["coterie", "run", *sys.argv[2:], "--out", out]
+        main()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, moment
+"""
+
+FILES = "coterie.checkpoint", "replace_durably"
+LOG = "coterie.store:RunDirectory", "listen"  # the start, then every round, then the end
+SAVE = "coterie.store:RunDirectory", "save"
+MOMENTS = {
+    "before the configuration is in place": (*FILES, 1, "before"),
+    "with the configuration and nothing else": (*FILES, 1, "after"),
+    "with a half-written description": (*FILES, 2, "before"),
+    "before the first line": (*LOG, 2, "before"),
+    "after the first line": (*LOG, 2, "after"),
+    "before the second line, which a checkpoint goes with": (*LOG, 3, "before"),
+    "after the second line, which a checkpoint goes with": (*LOG, 3, "after"),
+    "before the second checkpoint": (*SAVE, 2, "before"),
+    "after the second checkpoint": (*SAVE, 2, "after"),
+    "with the second checkpoint written but not in place": (*FILES, 4, "before"),
+    "before the last line": (*LOG, 7, "before"),
+    "after the last line": (*LOG, 7, "after"),
+    "with all rounds done and nothing said of clients": (*LOG, 8, "before"),
+    "with assignments and no clients": (*FILES, 6, "after"),
+    "with everything": (*LOG, 8, "after"),
+}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What such runs have left behind."""
+    folder = tmp_path_factory.mktemp("killed")
+    runs = {moment: folder / f"run-{i}" for i, moment in enumerate(MOMENTS)}
+    moments = json.dumps({str(runs[moment]): MOMENTS[moment] for moment in MOMENTS})
+    done = subprocess.run(
+        [sys.executable, "-c", SUICIDES, moments, *BASE, *KINDS["brief"]],
+        env=commandline.ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return runs
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_an_exact_moment(
+    moment: str, shell: commandline.Shell, killed: dict[str, Path], whole: dict[str, Path]
+) -> None:
+    run = killed[moment]
+    # Without the configuration there is nothing to go on from, not even what was asked: the same command must do.
+    again = ["--resume"] if (run / "config.yaml").exists() else [*BASE, *KINDS["brief"], "--out"]
+    said = shell("run", *again, run, "--json")
+    assert said.code == 0, said.err
+    assert said.json["rounds"] == 6
+    commandline.assert_same_run(run, whole["brief"])
+    assert not list(run.rglob("*.part")), "half-written files are still there"
+
+
+# ----------------------------------------------------------------------------------------- other ways to go on
+
+
+@pytest.mark.parametrize("kind", ["wecfl", "fedavg"])
+def test_more_rounds_are_a_longer_run(kind: str, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    assert shell("run", *BASE, *KINDS[kind], "rounds=5", "--out", "run").code == 0
+    said = shell("run", "--resume", "run", "rounds=12", "--json")
+    assert said.code == 0, said.err
+    assert said.json["rounds"] == 12
+    commandline.assert_same_run(shell.cwd / "run", whole[kind])
+    # The configuration in the directory is that of the run in the directory.
+    assert yaml.safe_load((shell.cwd / "run" / "config.yaml").read_text())["rounds"] == 12
+    assert shell("run", "--resume", "run", "--json").json["rounds"] == 12
+
+
+@pytest.mark.parametrize("kind", ["wecfl", "fedavg"])
+def test_a_finished_run_stays_as_it_is(kind: str, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    run = shell.cwd / "run"
+    shutil.copytree(whole[kind], run)
+    first = shell("run", "--resume", run, "--json")
+    second = shell("run", "--resume", run, "--json")
+    assert first.code == 0, first.err
+    assert {**first.json, "seconds": 0} == {**second.json, "seconds": 0}
+    assert first.json["accuracy"] == commandline.log(run)[-1]["accuracy"]
+    commandline.assert_same_run(run, whole[kind])
+
+
+def test_twice_interrupted(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    assert shell("run", *BASE, *KINDS["wecfl"], "rounds=2", "--out", "run").code == 0
+    for rounds in (7, 12):
+        assert shell("run", "--resume", "run", f"rounds={rounds}").code == 0
+    commandline.assert_same_run(shell.cwd / "run", whole["wecfl"])
+
+
+def test_resumed_with_another_engine(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    assert shell("run", *BASE, *KINDS["wecfl"], "rounds=5", "--out", "run").code == 0
+    assert shell("run", "--resume", "run", "rounds=12", "engine.workers=1").code == 0
+    commandline.assert_same_run(shell.cwd / "run", whole["wecfl"])
+
+
+def test_rubbish_of_a_crash_is_survived(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    run = shell.cwd / "run"
+    assert shell("run", *BASE, *KINDS["wecfl"], "rounds=6", "--out", run).code == 0
+    (run / "checkpoints" / "round-000009.safetensors.part").write_bytes(b"half of a checkpoi")
+    (run / "rounds.jsonl.part").write_bytes(b"{")
+    (run / "assignments.json.part").write_bytes(b"{")
+    whole_line = (run / "rounds.jsonl").read_text().splitlines()[-1].replace('"round": 6', '"round": 7')
+    with (run / "rounds.jsonl").open("a") as log:
+        log.write(whole_line + "\n" + whole_line[:37])  # a round beyond the checkpoint, and a line cut short
+    assert shell("run", "--resume", run, "rounds=12").code == 0
+    commandline.assert_same_run(run, whole["wecfl"])
+    assert not list((run / "checkpoints").glob("*.part"))
+
+
+def test_a_damaged_last_checkpoint_can_be_deleted(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    run = shell.cwd / "run"
+    shutil.copytree(whole["wecfl"], run)
+    last = commandline.checkpoints(run)[-1]
+    last.write_bytes(last.read_bytes()[:-100])
+    said = shell("run", "--resume", run)
+    assert said.code == 2
+    assert last.name in said.err
+    last.unlink()  # as the message says
+    assert shell("run", "--resume", run).code == 0
+    commandline.assert_same_run(run, whole["wecfl"])
+
+
+def test_two_checkpoints_are_kept(whole: dict[str, Path]) -> None:
+    for kind in ("wecfl", "fedavg"):
+        names = [p.name for p in sorted((whole[kind] / "checkpoints").iterdir())]
+        assert names == ["round-000009.safetensors", "round-000012.safetensors"]
+
+
+def test_a_quorum_that_stopped_a_run_can_be_lowered(shell: commandline.Shell) -> None:
+    """The message says that a lower quorum lets the run go on; so it must."""
+    words = [*BASE, "method.name=fedavg", "dropout=0.6", "retries=0", "quorum=0.6", "rounds=20", "checkpoint_every=1"]
+    stopped = shell("run", *words, "--out", "run")
+    assert stopped.code == 2
+    assert "lower quorum" in stopped.err
+    said = shell("run", "--resume", "run", "quorum=0", "--json")
+    assert said.code == 0, said.err
+    assert said.json["rounds"] == 20
+
+
+# ------------------------------------------------------------------------------------------------ the Python API
+
+
+@dataclass(frozen=True)
+class Views:
+    """A state whose tensors share memory, as slices do."""
+
+    both: Tensor
+    first: Tensor
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A method that keeps a model and a view of it."""
+
+    def init(self, model: coterie.Model, roster: coterie.Roster, rng: np.random.Generator) -> Views:
+        w = torch.stack([model.init(rng), model.init(rng)])
+        return Views(w, w[0])
+
+    def round(self, state: Views, cohort: coterie.Cohort, ask: Ask) -> Views:
+        reply = ask(coterie.Fit(coterie.All(state.first), local=coterie.Local()))
+        w = torch.stack([coterie.mean(reply.theta, reply.n.double(), empty=state.first), state.first])
+        return Views(w, w[0])
+
+    def predictor(self, state: Views) -> coterie.Evaluate:
+        return coterie.Evaluate((coterie.All(state.first),))
+
+
+def federation() -> coterie.Federation:
+    rng = np.random.default_rng(0)
+    return coterie.Federation.from_arrays([(rng.normal(size=(12, 3)), rng.integers(0, 2, 12)) for _ in range(4)])
+
+
+@pytest.mark.parametrize("method", [coterie.FedAvg(), coterie.WeCFL(k=2), coterie.IFCA(k=2), Sliced()], ids=repr)
+def test_resume_in_python(method: Any, tmp_path: Path) -> None:
+    def run(rounds: int, out: Path, resume: bool = False) -> Any:
+        return coterie.run(
+            *(method, federation(), "linear"),
+            rounds=rounds,
+            participation=3,
+            out=out,
+            resume=resume,
+            checkpoint_every=2,
+        )
+
+    expected = run(7, tmp_path / "whole")
+    run(3, tmp_path / "parts")
+    found = run(7, tmp_path / "parts", resume=True)
+    assert [event.round for event in found.history] == [4, 5, 6, 7]
+    np.testing.assert_array_equal(found.assignments, expected.assignments)
+    commandline.assert_same_run(tmp_path / "parts", tmp_path / "whole")
