@@ -157,9 +157,10 @@ def test_mixture_weights_estimated_by_expectation_maximisation(steps: int, first
 
 def test_own_is_the_default_before_the_first_visit_and_then_what_is_kept() -> None:
     ref = Own("v", Best(BOTH))
-    assert found(ref) == (FOR_0.tolist(), None)
-    assert found(ref, keeps={"other": vector(5, 5)}) == (FOR_0.tolist(), None)
-    assert found(ref, keeps={"v": vector(8, 9)}) == ([8, 9], None)
+    assert found(ref) == (FOR_0.tolist(), 0)
+    assert found(ref, keeps={"other": vector(5, 5)}) == (FOR_0.tolist(), 0)
+    assert found(ref, keeps={"v": vector(8, 9)}) == ([8, 9], 0)  # it stands in for the row that would be chosen
+    assert found(Own("v", All(FOR_1)), keeps={"v": vector(8, 9)}) == ([8, 9], None)
 
 
 # ----------------------------------------------------------------------------------------------- score

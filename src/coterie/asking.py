@@ -51,7 +51,7 @@ class Asker:
         for client in set(wanted.tolist()) - set(there.tolist()):
             self.missing[client] = Missing(client, "dropped out (simulated)")
         self.missing.update({m.client: m for m in outcome.missing})
-        self._check_quorum(wanted)
+        self._check_quorum()
         return outcome.replies[0] if single else list(outcome.replies)
 
     def _narrow(self, task: Task, wanted: Tensor) -> Task:
@@ -60,13 +60,14 @@ class Asker:
             return task
         return dataclasses.replace(task, on=self._cohort)
 
-    def _check_quorum(self, wanted: Tensor) -> None:
-        lost = [self.missing[c] for c in wanted.tolist() if c in self.missing]
-        answered = len(wanted) - len(lost)
-        needed = math.ceil(self._quorum * len(wanted))
+    def _check_quorum(self) -> None:
+        """Judged over the round: a visit to one client alone does not stand or fall with that client."""
+        meant = max(len(self._cohort), len(self.asked))
+        answered = meant - len(self.missing)
+        needed = math.ceil(self._quorum * meant - 1e-9)
         if answered < needed:
-            first = min(lost, key=lambda m: m.client)
+            first = self.missing[min(self.missing)]
             raise QuorumError(
-                f"round {self._round + 1}: {answered} of {len(wanted)} clients answered, the quorum is {needed}; "
+                f"round {self._round + 1}: {answered} of {meant} clients answered, the quorum is {needed}; "
                 f"first missing: client {first.client}: {first.reason}"
             )

@@ -70,8 +70,9 @@ class Catalogue:
         module, _, attribute = place.partition(":")
         try:
             found = importlib.import_module(module)
-        except ImportError as error:
-            raise CoterieError(f"{self.kind}.name: cannot import '{module}' for '{place}': {error}") from None
+        except Exception as error:  # whatever a user's module does while it is imported
+            why = f"{type(error).__name__}: {error}"
+            raise CoterieError(f"{self.kind}.name: cannot import '{module}' for '{place}': {why}") from None
         try:
             return getattr(found, attribute)
         except AttributeError:

@@ -42,33 +42,35 @@ def save(path: Path, state: object, memory: Memory, round: int, belongs: Mapping
     """Write atomically: after a crash there is the old file, the new file, or both, never half of one."""
     outline, parts = pack(state)
     tensors = {f"state/{i}": t for i, t in enumerate(parts)} | {f"memory/{k}": t for k, t in memory.tensors().items()}
-    tensors = {k: t.detach().contiguous() for k, t in tensors.items()}
+    # Copies: the format wants every tensor to lie in memory of its own.
+    tensors = {k: t.detach().clone(memory_format=torch.contiguous_format) for k, t in tensors.items()}
     header = {
         "format": FORMAT,
         "round": str(round),
         "belongs": json.dumps(dict(belongs), sort_keys=True),
         "state": json.dumps(outline),
-        "crc32": str(_checksum(tensors)),
     }
     temporary = path.with_name(path.name + ".part")
-    safetensors.torch.save_file(tensors, temporary, metadata=header)
+    safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
     replace_durably(temporary, path)
 
 
 def load(path: Path, template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
     """Read a checkpoint of this very run; anything else is refused with the reason."""
+    damaged = CoterieError(f"{path}: damaged, or not a checkpoint; delete it to go on from the one before it")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = dict(file.metadata() or {})
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise CoterieError(
-            f"{path}: damaged, or not a checkpoint ({error}); delete it to go on from the one before it"
-        ) from None
-    if header.get("format") != FORMAT:
-        raise CoterieError(f"{path}: not a checkpoint of this program (format {header.get('format', 'unknown')!r})")
-    if header.get("crc32") != str(_checksum(tensors)):
-        raise CoterieError(f"{path}: damaged (its checksum does not match); delete it to go on from the one before it")
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise damaged from error
+    crc = header.pop("crc32", None)
+    if crc is None or "format" not in header:
+        raise CoterieError(f"{path}: not a checkpoint of this program")
+    if crc != str(_checksum(header, tensors)):
+        raise damaged
+    if header["format"] != FORMAT:
+        raise CoterieError(f"{path}: a checkpoint of format {header['format']}, this version reads {FORMAT}")
     theirs = json.loads(header["belongs"])
     for key, mine in belongs.items():
         if theirs.get(key) != mine:
@@ -112,9 +114,11 @@ def replace_durably(temporary: Path, path: Path) -> None:
         os.close(directory)
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> int:
-    crc = 0
+def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:
+    """Of everything the file says: its header, and every tensor's name, type, shape and bytes."""
+    crc = zlib.crc32(json.dumps(dict(header), sort_keys=True).encode())
     for name in sorted(tensors):
-        crc = zlib.crc32(name.encode(), crc)
-        crc = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, crc)
+        t = tensors[name]
+        crc = zlib.crc32(f"{name} {t.dtype} {tuple(t.shape)}".encode(), crc)
+        crc = zlib.crc32(t.contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
     return crc

@@ -5,6 +5,7 @@ Every engine calls `Client.answer`; nothing else computes on client data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -146,7 +147,10 @@ class _Visit:
                 return self.estimate(centers, rule, steps), None
             case Own(slot, default):
                 kept = self.keeps.get(slot)
-                return (kept, None) if kept is not None else (self.resolve(default)[0], None)
+                if kept is None:
+                    return self.resolve(default)
+                # What the client keeps stands in for a row that the server (or the client) chose: that choice is told.
+                return kept, self.resolve(default)[1] if isinstance(default, Pick | Best) else None
 
     def value(self, table: ByClient) -> Tensor:
         return table.at(torch.tensor([self.client]))[0]
@@ -261,6 +265,8 @@ class _Visit:
             return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
         combined = self.predict(task, x)
         loss = float(sample_losses(combined, y, self.bench.loss).mean())
+        if not math.isfinite(loss):
+            raise CoterieError("its model gives a loss that is not finite (NaN or Inf) on its data")
         if self.bench.loss == "mse":
             return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice, shares)
         return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice, shares)

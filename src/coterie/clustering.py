@@ -69,11 +69,12 @@ def match_labels(points: Tensor, labels: Tensor, weights: Tensor, centers: Tenso
     return torch.from_numpy(columns)[labels]
 
 
-def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None) -> Tensor:
+def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None, far: Tensor | None = None) -> Tensor:
     """The same clusters under the old number they share most members with, one to one.
 
     `old` is -1 for members without one. A cluster without old members gets a number that is not `used` by anyone,
-    present or absent; only where `limit` leaves none, one that nobody present has.
+    present or absent; only where `limit` leaves none, one that nobody present has: the nearest one by `far`, the
+    distance (found, numbers) of each cluster to what each number stood for.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -87,9 +88,15 @@ def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None
             names[row] = int(column)
     numbers = range(limit if limit is not None else most + found)
     taken = {*names.tolist(), *used.tolist()}
-    free = [n for n in numbers if n not in taken] + [n for n in numbers if n not in set(names.tolist()) and n in taken]
-    for row in torch.nonzero(names < 0)[:, 0].tolist():
-        names[row] = free.pop(0)
+    free = [n for n in numbers if n not in taken]
+    strangers = torch.nonzero(names < 0)[:, 0].tolist()
+    while strangers and free:
+        names[strangers.pop(0)] = free.pop(0)
+    absent = [n for n in numbers if n not in names.tolist()]
+    if strangers:
+        cost = torch.zeros(len(strangers), len(absent)) if far is None else far[strangers][:, absent]
+        for row, column in zip(*linear_sum_assignment(cost.numpy()), strict=True):
+            names[strangers[row]] = absent[column]
     return names[labels]
 
 
@@ -217,17 +224,20 @@ def split_all(similarity: Tensor, threshold: float) -> Tensor:
         if len(rows) < 2:
             continue
         parts, across = bipartition(similarity[rows][:, rows])
-        if across < threshold:
+        if across <= threshold:
             labels[rows[parts == 1]] = int(labels.max()) + 1
             todo += [rows[parts == 0], rows[parts == 1]]
     return by_first_member(labels)
 
 
 def greedy_merge(similarity: Tensor, tau: float) -> Tensor:
-    """Labels (n,) after merging every pair that is more similar than tau, and whatever those pairs connect."""
+    """Labels (n,) after merging every pair that is more similar than tau, and whatever those pairs connect.
+
+    A tau of -1 merges everything, opposite ones too.
+    """
     from scipy.sparse.csgraph import connected_components
 
-    _, labels = connected_components((similarity > tau).numpy(), directed=False)
+    _, labels = connected_components(((similarity > tau) | (tau <= -1)).numpy(), directed=False)
     return by_first_member(torch.from_numpy(labels.astype(np.int64)))
 
 
@@ -240,7 +250,7 @@ def merge_recomputing(sums: Tensor, counts: Tensor, tau: float) -> Tensor:
         alike = cosines(sums[alive]).fill_diagonal_(-torch.inf)
         best = int(alike.argmax())
         i, j = sorted((int(alive[best // len(alive)]), int(alive[best % len(alive)])))
-        if len(alive) < 2 or float(alike.max()) <= tau:
+        if len(alive) < 2 or (float(alike.max()) <= tau and tau > -1):
             return by_first_member(labels)
         labels[labels == j] = i
         sums[i] += sums[j]

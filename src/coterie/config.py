@@ -67,7 +67,6 @@ class RunConfig(Settings):
     method: Named = Named(name="wecfl")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     engine: EngineConfig = EngineConfig()
-    checkpoint_every: PositiveInt = 5
 
     @property
     def settings(self) -> Settings:
@@ -208,10 +207,14 @@ def build_data(config: RunConfig) -> Federation:
     rng = generator(config.seed, Purpose.PARTITION)
     made = DATASETS.build(config.data.name, config.data.params)
     partition = config.data.partition
-    if isinstance(made, Federation):  # a user's function
-        found: Federation | Dataset = made
-    else:
+    found: object = made  # what a user's function gave
+    if ":" not in config.data.name:
         found = made(rng) if _is_federation(type(made)) else made()
+    if not isinstance(found, Federation | Dataset):
+        raise CoterieError(
+            f"data.name: '{config.data.name}' gave a {type(found).__name__}; expected a Federation, "
+            "for example from coterie.Federation.from_arrays"
+        )
     if isinstance(found, Federation):
         if partition is not None:
             raise CoterieError(f"data.partition: '{config.data.name}' has clients of its own; leave the partition out")

@@ -6,7 +6,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-STRICT = ConfigDict(extra="forbid")  # of every class of settings: an unknown key is an error
+# Of every class of settings: an unknown key is an error, and so is a number that is none.
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 Cosine: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, Strict
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
 
@@ -28,14 +28,14 @@ from coterie.methods.contract import Admits, Method
 from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
-from coterie.setup import as_method, as_model, check_fit, make_engine
+from coterie.setup import as_method, as_model, check, make_engine
 from coterie.tasks import Cohort, Evaluated, Roster
 
 if TYPE_CHECKING:
     from coterie.serving import Served
 
 State = TypeVar("State")
-Participation = Annotated[int, Ge(1)] | Annotated[float, Gt(0), Le(1)]
+Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
 @validated(frozen=True, config=STRICT)
@@ -51,6 +51,7 @@ class Settings:
     quorum: Share = 0.5  # share of the asked clients that must answer
     retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
     dropout: ShareBelowOne = 0.0  # simulated: the chance that a client asked does not answer
+    checkpoint_every: PositiveInt = 5  # rounds, where the run has a directory; the last one always
 
     def per_round(self, clients: int) -> int:
         """How many clients take part in a round."""
@@ -153,13 +154,16 @@ def run(
         quorum=quorum,
         retries=retries,
         dropout=dropout,
+        checkpoint_every=checkpoint_every,
     )
     the_method: Method[Any] = as_method(method)
     the_model = as_model(model, federation)
-    check_fit(the_model, federation.check())
+    check(the_model, federation, settings)
+    if resume and out is None:
+        raise CoterieError("resume: which run? Give its directory as out=...")
     store = None if out is None else RunDirectory(Path(out), the_method, the_model, federation, settings, resume)
     with make_engine(engine, the_model, federation, workers) as the_engine:
-        return drive(the_method, the_model, federation, settings, the_engine, store, listeners, checkpoint_every)
+        return drive(the_method, the_model, federation, settings, the_engine, store, listeners)
 
 
 def drive(
@@ -170,9 +174,24 @@ def drive(
     engine: Engine,
     store: Any = None,
     listeners: Sequence[Listener] = (),
-    checkpoint_every: int = 5,
 ) -> Result[State]:
     """The round loop."""
+    try:
+        return _drive(method, model, federation, settings, engine, store, listeners)
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _drive(
+    method: Method[State],
+    model: Model,
+    federation: Federation,
+    settings: Settings,
+    engine: Engine,
+    store: Any,
+    listeners: Sequence[Listener],
+) -> Result[State]:
     roster, began = federation.roster, time.perf_counter()
     history: list[RoundDone] = []
     with one_thread():
@@ -196,11 +215,12 @@ def drive(
             if (t + 1) % settings.evaluate_every == 0 or t + 1 == settings.rounds:
                 evaluated = evaluate(method, state, federation, settings, engine, t)
                 event = replace(event, summary=evaluated.summary, unscored=evaluated.unscored)
-            last = t + 1 == settings.rounds
-            if store is not None and (last or (t + 1) % checkpoint_every == 0):
-                store.save(state, engine.memory, t + 1)
             history.append(event)
+            # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
             _tell(listeners, event)
+            last = t + 1 == settings.rounds
+            if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
+                store.save(state, engine.memory, t + 1)
         if evaluated is None:  # resumed with nothing left to do
             evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1)
         seconds = time.perf_counter() - began
@@ -220,9 +240,11 @@ def _round(
         cohort = Cohort(ids, t, federation.roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         gone = drop(ids, settings, t, attempt)
         ask = Asker(engine, ids, settings.seed, t, quorum=settings.quorum, gone=gone)
+        engine.memory.begin()
         try:
             state = method.round(state, cohort, ask)
         except QuorumError as error:
+            engine.memory.undo()
             if attempt == settings.retries:
                 tries = f" (tried {attempt + 1} times)" if attempt else ""
                 raise QuorumError(f"{error}{tries}. A lower quorum lets the run go on without them.") from None

@@ -18,6 +18,17 @@ class Memory:
 
     def __init__(self) -> None:
         self._clients: dict[int, dict[str, Tensor]] = {}
+        self._before: dict[int, dict[str, Tensor]] = {}  # of those written to since `begin`
+
+    def begin(self) -> None:
+        """From here on `undo` goes back to now."""
+        self._before = {}
+
+    def undo(self) -> None:
+        """Forget what was written since `begin`: an attempt that is repeated leaves no trace."""
+        self._clients |= self._before
+        self._clients = {client: kept for client, kept in self._clients.items() if kept}
+        self._before = {}
 
     def read(self, client: int) -> Mapping[str, Tensor]:
         """What this client keeps (empty before its first visit)."""
@@ -26,7 +37,9 @@ class Memory:
     def write(self, client: int, values: Mapping[str, Tensor]) -> None:
         """Keep these values, beside those with other names."""
         if values:
-            self._clients.setdefault(client, {}).update(values)
+            kept = self._clients.setdefault(client, {})
+            self._before.setdefault(client, dict(kept))
+            kept.update(values)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, for a checkpoint."""

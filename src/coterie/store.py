@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -25,6 +26,7 @@ from coterie.events import Event, RoundDone, RunEnded
 from coterie.memory import Memory
 from coterie.model import Model
 
+MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -51,46 +53,47 @@ class RunDirectory:
     ) -> None:
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config = settings, config
-        # What must agree for a checkpoint to be this run's; more rounds may be asked of it.
+        # What must agree for a checkpoint to be this run's.
         self._belongs = {
             "method": describe(method),
-            "model": f"{model.size} numbers, {model.loss}",
+            "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
             "data": federation.describe(),
-            **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k != "rounds"},
+            **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
         }
         self._log: IO[str] | None = None
         if resume:
-            if not (path / "run.json").is_file():
-                raise CoterieError(f"{path}: no run to resume there (it has no run.json)")
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if not (path / "config.yaml").is_file():
+                raise CoterieError(f"{path}: no run to resume there (it has no config.yaml)")
+        elif not _is_free(path):
             raise CoterieError(f"{path}: exists already; choose another --out, or continue it with --resume {path}")
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""
-        saves = self.path / "checkpoints"
+        state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
         try:
-            saves.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CoterieError(f"{self.path}: cannot be made ({error.strerror})") from None
-        state, done = fresh, 0
-        if self._resume:
-            # Half-written files are of no use to anyone.
-            for part in saves.glob("*.part"):
-                part.unlink()
-            found = sorted(saves.glob("round-*.safetensors"))
-            if found:
-                last = checkpoint.load(found[-1], fresh, self._method, self._belongs)
-                memory.restore(last.memory)
-                state, done = last.state, last.round
-                if done > self._settings.rounds:
-                    raise CoterieError(
-                        f"rounds: {self.path} has {done} behind it already, more than {self._settings.rounds}"
-                    )
-            self._forget_after(done)
-        else:
+            self.path.mkdir(parents=True, exist_ok=True)
             self._write_start()
-        self._log = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+            (self.path / "checkpoints").mkdir(exist_ok=True)
+            self._forget_after(done)
+            self._log = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+        except OSError as error:
+            raise CoterieError(f"{self.path}: cannot be written ({error.strerror})") from None
         return state, done
+
+    def _go_on(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
+        found = sorted((self.path / "checkpoints").glob("round-*.safetensors"))
+        if not found:
+            return fresh, 0
+        last = checkpoint.load(found[-1], fresh, self._method, self._belongs)
+        if last.round > self._settings.rounds:
+            raise CoterieError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
+        memory.restore(last.memory)
+        return last.state, last.round
+
+    def close(self) -> None:
+        """Let go of the log, however the run ended."""
+        if self._log is not None:
+            self._log.close()
 
     def save(self, state: object, memory: Memory, round: int) -> None:
         """A checkpoint after this round; older ones go."""
@@ -106,8 +109,6 @@ class RunDirectory:
             self._log.write(json.dumps(_line(event)) + "\n")
             self._log.flush()
         elif isinstance(event, RunEnded):
-            assert self._log is not None
-            self._log.close()
             reply = event.clients
             ids = reply.ids.tolist()
             found = reply.choice.tolist() if reply.choice is not None else [0] * len(ids)
@@ -133,13 +134,10 @@ class RunDirectory:
         temporary = self.path / "config.yaml.part"
         temporary.write_text(text, encoding="utf-8")
         checkpoint.replace_durably(temporary, self.path / "config.yaml")
+        if (self.path / "run.json").is_file():  # resumed: it says when and with what the run began
+            return
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        about = {
-            "started": started,
-            "seed": settings["seed"],
-            "belongs": self._belongs,
-            "versions": versions(),
-        }
+        about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:
@@ -162,6 +160,18 @@ class RunDirectory:
         temporary = self.path / f"{name}.part"
         temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         checkpoint.replace_durably(temporary, self.path / name)
+
+
+def _is_free(path: Path) -> bool:
+    """Nothing there, or nothing but what a run that was killed in its first moment leaves."""
+    if not path.exists():
+        return True
+    if not path.is_dir():
+        return False
+    return all(
+        file.name.endswith(".part") or (file.name == "checkpoints" and not any(file.iterdir()))
+        for file in path.iterdir()
+    )
 
 
 def _number(value: Any) -> Any:

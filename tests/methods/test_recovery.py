@@ -67,6 +67,7 @@ SEEDS: dict[tuple[str, Kind, float], int] = {
     **{(name, kind, 0.2): 44 for name in ("fesem-cam", "wecfl-cam") for kind in KINDS},
     **{("cfl-cam", kind, 0.2): 1 for kind in KINDS},
     **{("fedsoft", kind, 0.2): 2 for kind in KINDS},
+    **{("fedem", kind, 0.2): 1 for kind in KINDS},
     ("fedem", "rotated", 1.0): 4,
     ("fedem", "shifted", 1.0): 3,
     ("fedem", "pathological", 1.0): 4,
@@ -79,6 +80,8 @@ REACHES: dict[tuple[str, Kind, float], float] = {
     ("fedsoft", "rotated", 0.2): 0.5,
     ("fedsoft", "shifted", 0.2): 0.6,
     ("fedem", "rotated", 1.0): 0.6,
+    ("fedem", "rotated", 0.2): 0.6,
+    ("fedem", "pathological", 0.2): 0.6,
 }
 
 

@@ -34,8 +34,8 @@ class Sequential:
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for client in visit.ids.tolist():
-                data, keeps = self.federation.client(client), self.memory.read(client)
                 try:
+                    data, keeps = self.federation.client(client), self.memory.read(client)
                     done = self._bench.visit(visit.asked_of(client), client, data, keeps, visit.moment)
                 except Exception as error:
                     missing.append(Missing(client, reason(error)))

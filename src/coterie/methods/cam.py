@@ -15,7 +15,6 @@ gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -32,12 +31,11 @@ from coterie.methods.contract import Admits, Ask
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
+from coterie.methods.residual import WARM, Order, Residual, interpolated
 from coterie.methods.stocfl import StoCFL
 from coterie.methods.wecfl import WeCFL
 from coterie.model import Model
-from coterie.tasks import All, Best, Cohort, Evaluate, Fit, Fitted, Local, Own, Pick, Ref, Reply, Roster, Score, Task
-
-WARM = "cam.warm"  # where a client keeps the model it trains alone in a local warm-up
+from coterie.tasks import All, Best, Cohort, Evaluate, Fit, Local, Own, Pick, Ref, Roster
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +58,7 @@ class CAM:
     warmup: NonNegativeInt = 10  # beta; the paper's experiments use 30 of 100 rounds
     warmup_by: Literal["global", "local"] = "global"  # FedAvg of Theta_g, or clients alone before the first clustering
     lam: NonNegativeFloat = 0.0  # lambda: pull of a client's model to its cluster's (Eq. 12)
-    order: Literal["simultaneous", "cluster_first", "global_first"] = "simultaneous"
+    order: Order = "simultaneous"
     score: Literal["additive", "alone"] = "additive"  # whether clusters are chosen with the global logits (Eq. 2)
     cluster_update: Literal["mean", "eq6"] = "mean"
     without_global: bool = False  # ablation: Theta_g stays zero, which leaves the base method
@@ -70,10 +68,11 @@ class CAM:
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Additive:
         """Theta_g at random, beside the base method's own start."""
         base = self.base.init(model, roster, rng)
-        if self.base.predictor(base).mixture is not None:
-            raise CoterieError(
-                f"method.base: CAM wraps methods with hard clusters, {type(self.base).__name__} has soft ones"
-            )
+        task: Evaluate = self.base.predictor(base)
+        hard = isinstance(self.base, Admits) or any(isinstance(ref, Pick | Best) for ref in task.models)
+        if not hard or task.mixture is not None or task.belongs is not None:
+            name = type(self.base).__name__
+            raise CoterieError(f"method.base: CAM wraps methods with hard clusters; {name} has soft ones, or none")
         shared = model.init(rng)
         return Additive(torch.zeros_like(shared) if self.without_global else shared, base, model.init(rng), 0)
 
@@ -82,116 +81,50 @@ class CAM:
         after = dataclasses.replace(state, rounds=state.rounds + 1)
         if state.rounds < self.warmup:
             return self.warm_up(after, ask)
-        residual = Residual(self, state, ask)
+        residual = self.residual(state, ask, train=not self.without_global)
         base = self.base.round(state.base, cohort, residual)
         if self.cluster_update == "eq6":
-            base = interpolated(state.base, base, residual.fits)
+            base = interpolated(base, residual.clusters)
         shared = state.shared
-        for reply in residual.shared:
+        for reply in residual.shared_replies:
             shared = mean(reply.theta, weigh(reply, self.weights), empty=shared)
         return dataclasses.replace(after, base=base, shared=shared)
+
+    def residual(self, state: Additive, ask: Any, train: bool) -> Residual:
+        """`ask` as the base method gets it."""
+        first = state.rounds == self.warmup > 0 and self.warmup_by == "local"
+        alone = self.score == "alone"
+        return Residual(ask, All(state.shared), self.local, self.lam, self.order, not alone, first, train)
 
     def warm_up(self, state: Additive, ask: Ask) -> Additive:
         """A round of FedAvg for Theta_g, or of everyone for itself."""
         if self.warmup_by == "local":
             ask(Fit(Own(WARM, All(state.warm)), local=self.local, save=WARM, send=False))
             return state
+        if self.without_global:
+            return state
         reply = ask(Fit(All(state.shared), local=self.local, optimizer_slot="cam.global"))
         return dataclasses.replace(state, shared=mean(reply.theta, weigh(reply, self.weights), empty=state.shared))
 
+    def joined(self, state: Additive) -> bool:
+        """Whether the base method has had its first round."""
+        return state.rounds > self.warmup
+
     def predictor(self, state: Additive) -> Evaluate:
         """h + f; while warming up, with what is being warmed up."""
-        if not self._joined(state):
+        if not self.joined(state):
             alone: Ref = Own(WARM, All(state.warm)) if self.warmup_by == "local" else All(state.shared)
             return Evaluate((alone,))
         task: Evaluate = self.base.predictor(state.base)
-        given = Residual(self, state, None)
-        return dataclasses.replace(task, models=(All(state.shared), *(given.scored(ref) for ref in task.models)))
-
-    def _joined(self, state: Additive) -> bool:
-        return state.rounds > self.warmup
+        residual = self.residual(state, None, train=False)
+        return dataclasses.replace(task, models=(All(state.shared), *(residual.scored(ref) for ref in task.models)))
 
     def admit(self, state: Additive, cohort: Cohort, ask: Ask) -> Additive:
         """The base method's own rule, on residuals."""
-        if not self._joined(state) or not isinstance(self.base, Admits):
+        if not self.joined(state) or not isinstance(self.base, Admits):
             return state
-        return dataclasses.replace(
-            state, base=self.base.admit(state.base, cohort, Residual(self, state, ask, train=False))
-        )
-
-
-class Residual:
-    """`ask` as the base method gets it: whatever it trains or scores is a residual of the global model."""
-
-    def __init__(self, cam: CAM, state: Additive, ask: Any, train: bool = True) -> None:
-        self.cam, self.given, self.ask = cam, All(state.shared), ask
-        self.train = train and not cam.without_global
-        self.first = state.rounds == cam.warmup and cam.warmup_by == "local" and cam.warmup > 0
-        self.fits: list[Fitted] = []
-        self.shared: list[Fitted] = []
-
-    def __call__(self, task: Task | Sequence[Task]) -> Any:
-        single = isinstance(task, Fit | Score | Evaluate)
-        tasks = [task] if isinstance(task, Fit | Score | Evaluate) else list(task)
-        out: list[Task] = []
-        mine: list[int] = []  # where the base's own tasks stand among those sent
-        for one in tasks:
-            pair = self.rewrite(one)
-            mine.append(len(out) + (0 if self.cam.order != "global_first" else len(pair) - 1))
-            out += pair
-        replies: list[Reply] = self.ask(out)
-        kept = [replies[i] for i in mine]
-        self.fits += [r for r in kept if isinstance(r, Fitted) and r.theta is not None]
-        self.shared += [r for i, r in enumerate(replies) if i not in mine and isinstance(r, Fitted)]
-        return kept[0] if single else kept
-
-    def scored(self, ref: Ref) -> Ref:
-        """A choice by loss is a choice by the loss of the sum."""
-        if isinstance(ref, Best) and self.cam.score == "additive":
-            return dataclasses.replace(ref, given=self.given)
-        return ref
-
-    def rewrite(self, task: Task) -> list[Task]:
-        """The task on residuals, and with it the global model's training where cluster models train."""
-        if isinstance(task, Score):
-            return [dataclasses.replace(task, given=self.given if self.cam.score == "additive" else None)]
-        if isinstance(task, Evaluate):
-            return [task]
-        start = self.scored(task.start)
-        clustered = isinstance(start, Pick | Best)
-        pulled = clustered and task.anchor is None and self.cam.lam > 0
-        fit = dataclasses.replace(
-            task,
-            start=Own(WARM, start) if self.first and clustered else start,
-            offset=self.given,
-            anchor=start if pulled else task.anchor,
-            mu=self.cam.lam if pulled else task.mu,
-        )
-        if not (clustered and self.train):
-            return [fit]
-        shared = Fit(self.given, local=self.cam.local, offset=start, optimizer_slot="cam.global", on=task.on)
-        match self.cam.order:
-            case "simultaneous":
-                return [fit, shared]
-            case "cluster_first":
-                own = Own("cam.theta", start)
-                return [dataclasses.replace(fit, save="cam.theta"), dataclasses.replace(shared, offset=own)]
-            case "global_first":
-                own = Own("cam.shared", self.given)
-                return [dataclasses.replace(shared, save="cam.shared"), dataclasses.replace(fit, offset=own)]
-
-
-def interpolated(old: Any, new: Any, fits: Sequence[Fitted]) -> Any:
-    """Eq. 6: each center moves only by the share of all samples that its clients hold."""
-    before, after = (s if isinstance(s, Tensor) else s.centers for s in (old, new))
-    if before.shape != after.shape or not fits:
-        return new
-    reply = fits[-1]
-    labels = reply.chosen if isinstance(new, Tensor) else new.labels.at(reply.ids)
-    n = reply.n.double()
-    share = torch.zeros(len(after), dtype=torch.float64).index_add_(0, labels, n / n.sum())
-    centers = torch.lerp(before, after, share.to(after.dtype)[:, None])
-    return centers if isinstance(new, Tensor) else dataclasses.replace(new, centers=centers)
+        base = self.base.admit(state.base, cohort, self.residual(state, ask, train=False))
+        return dataclasses.replace(state, base=base)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -26,6 +26,7 @@ from coterie.byclient import ByClient
 from coterie.clustering import (
     Linkage,
     agglomerate,
+    centroids,
     cosines,
     distances,
     edc_features,
@@ -43,7 +44,7 @@ from coterie.methods.contract import Ask
 from coterie.methods.counting import ClusterCount, count, enough_clients, random_models
 from coterie.methods.stocfl import GRADIENT
 from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Roster, Score
+from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster, Score
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +55,14 @@ class Kit(Clusters):
     anchor: Tensor  # (P,) where gradients are taken
     unchanged: int  # clusterings in a row
     done: bool  # no more clustering
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Represented:
+    """What stands for each of these clients."""
+
+    ids: Tensor
+    points: Tensor  # (n, d)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -105,28 +114,34 @@ class Composed:
     def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
         """Represent and cluster, where it is time to; train; average what is together."""
         clustering = not state.done and cohort.round >= self.first
+        early = self.early(state, ask) if clustering else None
         if not clustering:
             state = self.admit(state, cohort, ask)
-        before = self.early(state, cohort, ask) if clustering else None
         start = state.start(cohort.ids)
-        reply = ask(Fit(start, local=self.local))
+        if early is not None and self.clustering == "argmin":  # train the row that was just found best
+            start = Pick(state.centers, ByClient(early.ids, early.points.argmin(1)))
+            reply = ask(Fit(start, local=self.local, on=early.ids))
+        else:
+            reply = ask(Fit(start, local=self.local))
         if reply.theta is None:
             return state
-        labels = torch.where(reply.chosen < len(state.centers), reply.chosen, 0)
         if clustering:
-            points, ids = before if before is not None else (self.late(state, reply, start.centers), reply.ids)
-            state = self.regroup(state, points, ids, weigh(reply, self.clustering_weights), reply, cohort.rng)
-            labels = state.labels.at(reply.ids, default=0)
-        return averaged(state, reply, labels, weigh(reply, self.weights))
+            found = early or Represented(reply.ids, self.late(state, reply, start.centers))
+            state = self.regroup(state, found, reply, cohort.rng)
+        if not state.means.numel():  # before the first clustering there is one cluster
+            return averaged(state, reply, torch.zeros_like(reply.ids), weigh(reply, self.weights))
+        placed = state.labels.has(reply.ids)  # who could not be represented has no say in a cluster
+        return averaged(state, reply, state.labels.at(reply.ids, default=0), weigh(reply, self.weights) * placed)
 
-    def early(self, state: Kit, cohort: Cohort, ask: Ask) -> tuple[Tensor, Tensor] | None:
+    def early(self, state: Kit, ask: Ask) -> Represented | None:
         """Representations that do not come out of training."""
         if self.representation == "losses":
             scored = ask(Score(state.centers))
-            return scored.scores, scored.ids
+            return Represented(scored.ids, scored.scores)
         if self.representation == "gradient":
             reply = ask(Fit(All(state.anchor), local=GRADIENT))
-            return state.represent(state.anchor - reply.models), reply.ids
+            none = state.anchor.new_empty(0, len(state.features))
+            return Represented(reply.ids, none if reply.theta is None else state.represent(state.anchor - reply.theta))
         return None
 
     def late(self, state: Kit, reply: Fitted, starts: Tensor) -> Tensor:
@@ -134,24 +149,24 @@ class Composed:
         moved = reply.models - starts[reply.chosen] if self.representation == "update" else reply.models
         return state.represent(moved)
 
-    def regroup(
-        self, state: Kit, points: Tensor, ids: Tensor, weights: Tensor, reply: Fitted, rng: np.random.Generator
-    ) -> Kit:
+    def regroup(self, state: Kit, found: Represented, reply: Fitted, rng: np.random.Generator) -> Kit:
         """New clusters under old numbers where they overlap, and room for those without."""
-        both = torch.isin(ids, reply.ids)
-        points, ids = points[both], ids[both]
-        weights = weights[torch.isin(reply.ids, ids)]
-        found = self.cluster(points, weights, rng)
-        known = len(state.labels.ids) > 0
-        limit = self.k if self.clustering == "kmeans" and isinstance(self.k, int) else None
+        both = torch.isin(found.ids, reply.ids)
+        points, ids = found.points[both], found.ids[both]
+        if not len(ids):
+            return state
+        weights = weigh(reply, self.clustering_weights)[torch.isin(reply.ids, ids)]
+        labels, limit = self.cluster(points, weights, rng), self.limit()
+        before, known = state.labels.at(ids, default=-1), len(state.labels.ids) > 0
         if known and self.clustering != "argmin":  # a row of least loss has its number already
-            found = renumber(found, state.labels.at(ids, default=-1), state.labels.values.unique(), limit)
-        labels, k = found, max(int(found.max()) + 1, len(state.centers), limit or 0)
+            means = centroids(points, labels, weights, points[: int(labels.max()) + 1])
+            far = torch.stack([(means - m).square().sum(1) for m in state.means], 1)
+            labels = renumber(labels, before, state.labels.values.unique(), limit, far)
+        k = max(int(labels.max()) + 1, len(state.centers), limit or 0)
         extra = state.centers.mean(0, keepdim=True).repeat(k - len(state.centers), 1)
         old = state.means if state.means.numel() else points.new_zeros(0, points.shape[1])
         room = torch.cat([old, points.mean(0, keepdim=True).repeat(k - len(old), 1)])
-        same = bool(known and torch.equal(state.labels.at(ids, default=-1), labels))
-        unchanged = state.unchanged + 1 if same else 0
+        unchanged = state.unchanged + 1 if known and torch.equal(before, labels) else 0
         return dataclasses.replace(
             state,
             centers=torch.cat([state.centers, extra]),
@@ -160,6 +175,11 @@ class Composed:
             unchanged=unchanged,
             done=self.when == "once" or (self.when == "stable" and unchanged >= self.patience),
         )
+
+    def limit(self) -> int | None:
+        """The most clusters there can be, where that is given."""
+        by_number = self.clustering == "kmeans" or (self.clustering == "agglomerative" and self.threshold is None)
+        return self.k if by_number and isinstance(self.k, int) else None
 
     def cluster(self, points: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         """Labels (n,) by the chosen distance and clustering."""

@@ -18,7 +18,7 @@ from coterie.tasks import All, Cohort, Fit, Local, Roster
 
 ClusterCount: TypeAlias = PositiveInt | CountRule
 
-MOST = 12  # clusters that a rule may choose
+MOST = 12  # models that are drawn while a rule has not chosen yet; it chooses fewer
 
 
 def enough_clients(k: ClusterCount, roster: Roster) -> ClusterCount:
@@ -36,12 +36,12 @@ def random_models(k: ClusterCount, model: Model, roster: Roster, rng: np.random.
 
 def count(points: Tensor, k: ClusterCount, weights: Tensor, rng: np.random.Generator) -> int:
     """k, or what its rule says of the points."""
-    return k if isinstance(k, int) else choose_k(points, weights, rng, k, MOST)
+    return k if isinstance(k, int) else choose_k(points, weights, rng, k, MOST - 1)
 
 
 def chosen_rows(centers: Tensor, k: ClusterCount, local: Local, cohort: Cohort, ask: Ask) -> Tensor:
-    """The centers to begin with: all of them, or in the first round as many as a rule finds among the updates."""
-    if isinstance(k, int) or cohort.round > 0:
+    """The centers to begin with: all of them, or the first time as many as a rule finds among the updates."""
+    if isinstance(k, int) or len(centers) < MOST:
         return centers
     reply = ask(Fit(All(centers[0]), local=local))
     if reply.theta is None:

@@ -73,8 +73,9 @@ class FedGroup:
                 return state
             if self.cold_start == "all_before" and self.grouping != "rac":
                 state = self.admit(state, dataclasses.replace(cohort, ids=cohort.roster.ids), ask)
-        state = self.admit(state, cohort, ask)
-        if self.grouping == "rac":
+        if self.grouping != "rac":
+            state = self.admit(state, cohort, ask)
+        else:
             others = cohort.ids[~torch.isin(cohort.ids, state.clustered)]
             state = assigned(state, others, torch.from_numpy(cohort.rng.integers(len(state.centers), size=len(others))))
         reply = ask(self.fit(state, cohort.ids[state.labels.has(cohort.ids)]))
@@ -122,8 +123,8 @@ class FedGroup:
         return dataclasses.replace(state, centers=state.centers + self.eta_g * (units.sum(0) - units))
 
     def predictor(self, state: Groups) -> Evaluate:
-        """A client predicts with its group's model."""
-        return state.predictor()
+        """A client predicts with its group's model (before there are groups: with w0)."""
+        return state.predictor() if len(state.updates) else Evaluate((All(state.w0),))
 
     def admit(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Eq. 9: pre-train from w0 and join the group whose update is most alike."""

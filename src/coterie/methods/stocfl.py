@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from coterie.byclient import ByClient
-from coterie.clustering import cosines, greedy_merge, merge_recomputing
+from coterie.clustering import by_first_member, cosines, greedy_merge, merge_recomputing
 from coterie.domains import STRICT, Cosine
 from coterie.means import Weighting, mean, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
@@ -117,15 +117,19 @@ class StoCFL:
         """Lines 9-16: clusters more alike than tau become one; the lowest number stays."""
         if len(state.centers) < 2:
             return state
-        psi = state.psi
-        if self.cluster_vector == "sampled":
+        psi, rows = state.psi, torch.arange(len(state.psi))
+        if self.cluster_vector == "sampled":  # clusters nobody stands for this round are left alone
             here = sampled[state.labels.has(sampled)]
-            psi = mean_by(state.labels.at(here), state.seen.at(here), torch.ones(len(here)), torch.zeros_like(psi))
-        into = (
-            merge_recomputing(psi, state.members, self.tau)
+            psi = torch.zeros_like(psi).index_add_(0, state.labels.at(here), state.seen.at(here))
+            rows = state.labels.at(here).unique()
+        merged = (
+            merge_recomputing(psi[rows], state.members[rows], self.tau)
             if self.recompute_after_merge
-            else greedy_merge(cosines(psi), self.tau)
+            else greedy_merge(cosines(psi[rows]), self.tau)
         )
+        into = torch.arange(len(state.psi))
+        into[rows] = torch.stack([rows[merged == m][0] for m in merged])  # the lowest number of each
+        into = by_first_member(into)
         k = int(into.max()) + 1
         if k == len(state.centers):
             return state
@@ -151,16 +155,16 @@ class StoCFL:
         return torch.stack(snapshots).mean(0) if snapshots else omega
 
     def predictor(self, state: Stochastic) -> Evaluate:
-        """A client predicts with its cluster's model."""
-        return state.predictor()
+        """A client predicts with its cluster's model (before anyone was met: with the global one)."""
+        return state.predictor() if len(state.centers) else Evaluate((All(state.omega),))
 
     def admit(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """A newcomer joins the cluster it is most like, if like enough; else it is one of its own, with that model."""
+        if not len(state.centers):
+            return self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
         reply = self.ask_psi(state, state.unmet(cohort.ids), ask)
         if reply is None or reply.theta is None:
             return state
-        if not len(state.centers):
-            return self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
         psi = state.represent(state.anchor - reply.theta)
         alike, closest = cosines(psi, state.psi).max(1)
         alone = alike < self.tau
