@@ -152,25 +152,16 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any
     from coterie import console
     from coterie.config import build
     from coterie.driver import drive
-    from coterie.setup import check_fit, make_engine
+    from coterie.setup import check, make_engine
     from coterie.store import RunDirectory
 
     job = build(config)
-    check_fit(job.model, job.federation.check())
+    check(job.model, job.federation, config.settings)
     store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, config.dump())
     engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
     stderr = _console(stderr=True, quiet=quiet)
     with engine as opened, console.progress(stderr, config.method.name) as listen:
-        return drive(
-            job.method,
-            job.model,
-            job.federation,
-            config.settings,
-            opened,
-            store,
-            [listen],
-            config.checkpoint_every,
-        )
+        return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])
 
 
 def _split(words: list[str]) -> tuple[Path | None, list[str]]:

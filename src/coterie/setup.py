@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from coterie.catalogue import METHODS, MODELS
 from coterie.data.federation import Federation
@@ -20,6 +20,9 @@ from coterie.engines.workers import Workers
 from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
 from coterie.model import Loss, Model
+
+if TYPE_CHECKING:
+    from coterie.driver import Settings
 
 T = TypeVar("T")
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
@@ -66,9 +69,29 @@ def named_model(name: str, params: dict[str, Any], federation: Federation) -> Mo
     return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
 
 
+def check(model: Model, federation: Federation, settings: Settings) -> None:
+    """Everything that can be known to fail before a run starts."""
+    federation.check()
+    settings.per_round(len(federation))
+    settings.evaluated(len(federation))
+    if not len(federation.test.numbers):
+        raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
+    check_fit(model, federation)
+
+
+def _some_inputs(federation: Federation) -> Tensor:
+    why = ""
+    for client in range(len(federation)):
+        try:
+            return federation.samples(client, "train")[0]
+        except Exception as error:  # a client that cannot be read is left out later, and named
+            why = str(error)
+    raise CoterieError(f"data: no client can be read; the last one: {why}")
+
+
 def check_fit(model: Model, federation: Federation) -> None:
     """Push two samples through, so that a shape that does not fit is told before anything starts."""
-    x, _ = federation.samples(0, "train")
+    x = _some_inputs(federation)
     x = x[:1].repeat(2, *([1] * (x.ndim - 1)))
     replica = model.replica()
     replica.theta.zero_()
