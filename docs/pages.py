@@ -7,30 +7,38 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from coterie.catalogue import METHODS
 
-FIELD = r"^    (\w+): ([^=\n#]+?)(?: = .*?)?(?:  # (.*))?$"  # of a dataclass, with what its comment says
+FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
 HERE = Path(__file__).parent / "methods"
+
+
+def kind(hint: Any) -> str:
+    """A type as a user writes its values: words for literals, plain names for the rest."""
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(kind(part) for part in get_args(hint))
+    return {"NoneType": "nothing", "PositiveInt": "int"}.get(
+        getattr(hint, "__name__", ""), getattr(hint, "__name__", "any")
+    )
 
 
 def field_rows(method: type[Any]) -> list[str]:
     """A table row per hyper-parameter: name, type, default, what its comment says."""
     comments: dict[str, str] = {}
-    kinds: dict[str, str] = {}
     for base in reversed(method.__mro__[:-1]):
-        for name, kind, comment in re.findall(FIELD, inspect.getsource(base), re.MULTILINE):
-            kinds[name] = kind
-            if comment:
-                comments[name] = comment
+        comments |= dict(re.findall(FIELD, inspect.getsource(base), re.MULTILINE))
+    hints = get_type_hints(method)
     rows = []
     for field in dataclasses.fields(method):
-        default = "required" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+        default = "required" if field.default is dataclasses.MISSING else f"`{field.default}`"
         if dataclasses.is_dataclass(field.default):
             default = f"`{type(field.default).__name__}(...)`"
-        kind = kinds.get(field.name, "").replace("|", "or")
-        rows.append(f"| `{field.name}` | {kind} | {default} | {comments.get(field.name, '')} |")
+        rows.append(f"| `{field.name}` | {kind(hints[field.name])} | {default} | {comments.get(field.name, '')} |")
     return rows
 
 
@@ -61,7 +69,9 @@ def page(name: str) -> str:
         "|---|---|---|---|",
         *field_rows(method),
         "",
-        "A newcomer, during training or after it: " + newcomer(method),
+        "## A newcomer, during training or after it",
+        "",
+        newcomer(method),
         "",
     ]
     return "\n".join(lines)

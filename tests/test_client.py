@@ -423,7 +423,7 @@ NO_TEST = Data(MOSTLY_0.train, (torch.empty(0, 1), torch.empty(0, dtype=torch.in
         (Evaluate((Pick(BOTH, by_client(0, 1, 0)),)), 1),
         (Evaluate((Best(BOTH),)), 0),
         (Evaluate((All(EVEN), Pick(BOTH, by_client(0, 1, 0)))), 1),
-        (Evaluate((Own("v", Best(BOTH)),)), None),
+        (Evaluate((Own("v", Best(BOTH)),)), 0),
         (Evaluate((All(FOR_0), All(FOR_1)), mixture=All(vector(0.4, 0.6))), 1),
     ],
     ids=["all", "pick", "best", "all and pick", "own", "mixture"],
