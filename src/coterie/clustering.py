@@ -58,23 +58,33 @@ def centroids(points: Tensor, labels: Tensor, weights: Tensor, empty: Tensor) ->
     return mean_by(labels, points, weights, empty)
 
 
-def match_labels(points: Tensor, labels: Tensor, weights: Tensor, centers: Tensor) -> Tensor:
-    """The same clusters under the numbers of the previous centers they lie closest to, one to one."""
+def match_labels(
+    points: Tensor, labels: Tensor, weights: Tensor, centers: Tensor, absent: Tensor | None = None
+) -> Tensor:
+    """The same clusters under the numbers of the previous centers they lie closest to, one to one.
+
+    `absent` are numbers whose members are all elsewhere: a cluster gets one of these only if no other center is nearer,
+    so that a cluster found in two pieces does not take the model of those who are not here to keep it.
+    """
     from scipy.optimize import linear_sum_assignment
 
     found, labels = labels.unique(return_inverse=True)  # a number that nobody has must not take a center
     new = centroids(points, labels, weights, centers[: len(found)])
     cost = torch.stack([(new - c).square().sum(1) for c in centers], 1)
     _, columns = linear_sum_assignment(cost.double().numpy())
-    return torch.from_numpy(columns)[labels]
+    names = torch.from_numpy(columns)
+    if absent is not None:
+        names = torch.where(torch.isin(names, absent), cost.argmin(1), names)
+    return names[labels]
 
 
 def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None, far: Tensor | None = None) -> Tensor:
     """The same clusters under the old number they share most members with, one to one.
 
-    `old` is -1 for members without one. A cluster without old members gets a number that is not `used` by anyone,
-    present or absent; only where `limit` leaves none, one that nobody present has: the nearest one by `far`, the
-    distance (found, numbers) of each cluster to what each number stood for.
+    `old` is -1 for members without one. A cluster that goes without gets a number that is not `used` by anyone,
+    present or absent. Where `limit` leaves none, a part of an old cluster goes back to it, so that nobody absent loses
+    a model; one of strangers only takes the nearest number that nobody present has, by `far`, the distance
+    (found, numbers) of each cluster to what each number stood for.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -87,16 +97,23 @@ def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None
         if common[row, column] > 0:
             names[row] = int(column)
     numbers = range(limit if limit is not None else most + found)
-    taken = {*names.tolist(), *used.tolist()}
-    free = [n for n in numbers if n not in taken]
-    strangers = torch.nonzero(names < 0)[:, 0].tolist()
-    while strangers and free:
-        names[strangers.pop(0)] = free.pop(0)
+    free = [n for n in numbers if n not in {*names.tolist(), *used.tolist()}]
+    strangers = []
+    for row in torch.nonzero(names < 0)[:, 0].tolist():
+        if free:
+            names[row] = free.pop(0)
+        elif common[row].any():
+            names[row] = int(common[row].argmax())
+        else:
+            strangers.append(row)
     absent = [n for n in numbers if n not in names.tolist()]
-    if strangers:
+    if strangers and absent:
         cost = torch.zeros(len(strangers), len(absent)) if far is None else far[strangers][:, absent]
         for row, column in zip(*linear_sum_assignment(cost.numpy()), strict=True):
             names[strangers[row]] = absent[column]
+    left = torch.nonzero(names < 0)[:, 0]
+    if len(left):  # more strangers than numbers: the nearest of all
+        names[left] = 0 if far is None else far[left].argmin(1)
     return names[labels]
 
 
@@ -146,11 +163,12 @@ def edc_features(updates: Tensor, m: int) -> Tensor:
     dots = gram(updates)
     values, vectors = torch.linalg.eigh(dots)
     m = min(m, len(updates))
-    leading = vectors.flip(1)[:, :m] * values.flip(0)[:m].clamp(min=0).sqrt()
+    values = values.where(values > _noise(dots), 0)
+    leading = vectors.flip(1)[:, :m] * values.flip(0)[:m].sqrt()
     # A singular direction is known up to its sign: the largest entry is made positive.
     leading = leading * leading.gather(0, leading.abs().argmax(0, keepdim=True)).sign()
     lengths = dots.diagonal().sqrt()[:, None]
-    return torch.where(lengths > 0, leading / lengths.clamp(min=1e-300), 0.0)
+    return torch.where(lengths > 0, leading / lengths.clamp(min=1e-300), 0.0).round(decimals=9)
 
 
 def madc(updates: Tensor) -> Tensor:
@@ -265,7 +283,9 @@ def choose_k(points: Tensor, weights: Tensor, rng: np.random.Generator, rule: Co
     """A number of clusters for these points, 1..most.
 
     silhouette (also called auto): the k of the largest mean silhouette; one cluster has none, so it is chosen only
-    when no split reaches 0.1. gap: the smallest k whose gap statistic is within one standard error of the next.
+    when no split reaches 0.1. gap: the smallest k whose gap statistic is within one standard error of the next and
+    three above that of one cluster; one cluster if there is none (groups in many dimensions show only near their
+    number, so the printed rule, which would stop at one there, is not asked of k = 1).
     """
     most = min(most, len(points) - 1)
     if most < 2:
@@ -291,8 +311,14 @@ def in_row_space(points: Tensor) -> Tensor:
     dots = gram(points)
     middle = dots.mean(0)
     values, vectors = torch.linalg.eigh(dots - middle[:, None] - middle[None] + middle.mean())  # of centered points
-    coordinates: Tensor = vectors * values.clamp(min=0).sqrt()
+    values = values.where(values > _noise(dots), 0)
+    coordinates: Tensor = vectors * values.sqrt()
     return coordinates
+
+
+def _noise(dots: Tensor) -> float:
+    """Eigenvalues of a Gram matrix below this are rounding: equal points must not be told apart by it."""
+    return float(dots.diagonal().max()) * len(dots) * 1e-15
 
 
 def _gap(points: Tensor, weights: Tensor, rng: np.random.Generator, most: int, draws: int = 10) -> int:
@@ -308,7 +334,8 @@ def _gap(points: Tensor, weights: Tensor, rng: np.random.Generator, most: int, d
     )
     gap = null.mean(0) - own
     error = null.std(0) * np.sqrt(1 + 1 / draws)
-    return next((k for k in range(1, most + 1) if gap[k - 1] >= gap[k] - error[k]), most)
+    good = (k for k in range(2, most + 1) if gap[k - 1] >= gap[k] - error[k] and gap[k - 1] > gap[0] + 3 * error[k - 1])
+    return next(good, 1)
 
 
 def _log_spread(points: Tensor, k: int, weights: Tensor, rng: np.random.Generator) -> float:

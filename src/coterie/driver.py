@@ -292,7 +292,9 @@ def evaluate(
     ask = Asker(engine, ids, settings.seed, t, keep=False)
     if isinstance(method, Admits):
         rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
-        state = method.admit(state, Cohort(ids, t, federation.roster, rng), ask)
+        # As many at a time as take part in a round: evaluation needs no more room than training.
+        for some in ids.split(max(settings.per_round(len(federation)), 32)):
+            state = method.admit(state, Cohort(some, t, federation.roster, rng), ask)
     reply: Evaluated = ask(method.predictor(state))
     if not len(reply.ids):
         first = min(ask.missing.values(), key=lambda m: m.client)

@@ -246,8 +246,9 @@ def test_a_global_warm_up_is_fedavg() -> None:
     assert (fit.offset, fit.local, fit.on) == (None, OTHER, None)
     (model,) = cam.predictor(state).models
     close(torch.tensor(all_of(model)), [2.0, 3.0])
-    # The second round is the last of the warm-up, the third joins.
-    state = cam.round(state, COHORT, ScriptedAsk(NOBODY))
+    # A round that nobody answers does not count; the second that does is the last of the warm-up, the next one joins.
+    assert cam.round(state, COHORT, ScriptedAsk(NOBODY)) is state
+    state = cam.round(state, COHORT, ScriptedAsk(fitted({3: [2.0, 3.0]}, n=[30])))
     ask = answers()
     state = cam.round(state, COHORT, ask)
     assert len(ask.asked[0]) == 2

@@ -49,7 +49,7 @@ METHODS: dict[str, Any] = {
     "fedsoft": FedSoft(k=4, local=L),
     "fedem": FedEM(k=4, local=Local(steps=10, batch="full", lr=1.0)),
 }
-# With four clients a round CFL must not split before its first model has settled; complete linkage keeps parts even.
+# With four clients a round CFL split too often from round 0 (ARI 0.70 rotated, 0.83 shifted, seed 0); from round 8 not.
 LATER: dict[str, Any] = SPLITS | {"first_split": 8, "linkage": "complete"}
 FEW_A_ROUND: dict[str, Any] = {
     "cfl": CFL(**LATER, local=L),
@@ -57,9 +57,10 @@ FEW_A_ROUND: dict[str, Any] = {
 }
 LONGER = {("cfl", 0.2): 24, ("cfl-cam", 0.2): 24, ("fedem", 1.0): 20, ("fedem", 0.2): 40}  # rounds
 
-# A method that begins with K random models finds what those happen to suit (Ghosh et al. draw theirs anew until every
-# cluster is chosen often enough): seeds whose models do. FeSEM and WeCFL cluster the clients of one round first, and
-# four centers made of four clients are right when these are one of each cluster: seeds whose first cohort is.
+# These seeds were searched for, so that they show what can be reached, not what is usual. A method that begins with K
+# random models depends on them (Ghosh et al. draw theirs anew until every cluster is chosen enough): IFCA on rotated
+# digits at 20 % had 0.68 with seeds 0-4. FeSEM and WeCFL first cluster the four clients of one round: tried were seeds
+# that draw one of each cluster there. That helps and is not enough (FeSEM: all three kinds with 11, not with 7 and 16).
 SEEDS: dict[tuple[str, Kind, float], int] = {
     **{("ifca", "rotated", share): 5 for share in ROUNDS},
     **{("ifca-cam", "pathological", share): 4 for share in ROUNDS},
@@ -73,9 +74,9 @@ SEEDS: dict[tuple[str, Kind, float], int] = {
     ("fedem", "pathological", 1.0): 4,
 }
 
-# FedSoft with four clients a round: a center is the mean of these four, each counted for at least sigma, so that
-# centers without a client of their own in the round are drawn to the others'. FedEM: random models explain every sample
-# about equally well, all components learn the same at first, and two clusters often go on sharing one.
+# What was reached at best of seeds 0-5 (FedSoft), 0-4 (FedEM, full) and 0-2 (FedEM, 20 %). Likely reasons, not tested
+# on their own: FedSoft's centers are means of the round's four clients, each counted for sigma or more, and so drawn to
+# each other; FedEM's random components explain every sample about equally well, and two clusters go on sharing one.
 REACHES: dict[tuple[str, Kind, float], float] = {
     ("fedsoft", "rotated", 0.2): 0.5,
     ("fedsoft", "shifted", 0.2): 0.6,
@@ -157,7 +158,7 @@ def test_the_hidden_clusters_are_found(name: str, kind: Kind, participation: flo
 
 @pytest.mark.parametrize("name", ["fesem", "wecfl"])
 def test_a_first_cohort_that_misses_a_cluster_costs_the_k_means_methods_dearly(name: str) -> None:
-    """The documented limit: seed 0 draws four clients of two clusters first, and centers split these for good."""
+    """The documented limit: seed 0 draws clients of two clusters first, and not all four clusters are found."""
     first = sample(federation("rotated"), Settings(participation=0.2, seed=0), 0, 0)
     assert len(set((first % 4).tolist())) < 4
     found = run(name, "rotated", 0.2, seed=0).summary.ari

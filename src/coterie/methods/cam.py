@@ -6,7 +6,9 @@ the global model is trained on what the cluster models leave over, both from the
 The server sees what the base method sees, and needs the mean of the clients' copies of Theta_g.
 
 The base asks as it always does; its tasks are given the global logits on their way out, and where it trains cluster
-models, the client trains the global one in the same visit. Eq. 4 and 13 scale the client's gradient by n_i/n, which
+models, the client trains the global one in the same visit. What it trains from one model for all (FedGroup's first
+updates, StoCFL's representations, CFL's forks) is given Theta_g as it was when the base began: what is measured in
+different rounds stays comparable. Eq. 4 and 13 scale the client's gradient by n_i/n, which
 would freeze it: the plain gradient is used, as in the authors' code. So is the mean per cluster; `cluster_update="eq6"`
 is the printed interpolation. The authors' code further has order: cluster_first (IFCA) or global_first (FeSEM), no
 gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose_by: accuracy.
@@ -46,6 +48,7 @@ class Additive:
     base: Any
     warm: Tensor  # (P,) where a local warm-up begins
     rounds: int  # done so far
+    reference: Tensor | None = None  # (P,) Theta_g when the base method began
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -80,9 +83,14 @@ class CAM:
         """Warm up, or the base method's round on residuals with the global model trained beside it."""
         after = dataclasses.replace(state, rounds=state.rounds + 1)
         if state.rounds < self.warmup:
-            return self.warm_up(after, ask)
+            return self.warm_up(state, after, ask)
+        if state.reference is None:
+            state, after = (dataclasses.replace(s, reference=s.shared) for s in (state, after))
         residual = self.residual(state, ask, train=not self.without_global)
         base = self.base.round(state.base, cohort, residual)
+        if not any(len(step.reply.ids) for step in residual.clusters):
+            # Nobody trained a cluster's model: whatever the base has learnt of clients, the round does not count.
+            return dataclasses.replace(state, base=base)
         if self.cluster_update == "eq6":
             base = interpolated(base, residual.clusters)
         shared = state.shared
@@ -93,18 +101,20 @@ class CAM:
     def residual(self, state: Additive, ask: Any, train: bool) -> Residual:
         """`ask` as the base method gets it."""
         first = state.rounds == self.warmup > 0 and self.warmup_by == "local"
+        reference = All(state.shared if state.reference is None else state.reference)
         alone = self.score == "alone"
-        return Residual(ask, All(state.shared), self.local, self.lam, self.order, not alone, first, train)
+        return Residual(ask, All(state.shared), reference, self.local, self.lam, self.order, not alone, first, train)
 
-    def warm_up(self, state: Additive, ask: Ask) -> Additive:
-        """A round of FedAvg for Theta_g, or of everyone for itself."""
+    def warm_up(self, state: Additive, after: Additive, ask: Ask) -> Additive:
+        """A round of FedAvg for Theta_g, or of everyone for itself; it counts if anyone answered."""
         if self.warmup_by == "local":
-            ask(Fit(Own(WARM, All(state.warm)), local=self.local, save=WARM, send=False))
-            return state
+            reply = ask(Fit(Own(WARM, All(state.warm)), local=self.local, save=WARM, send=False))
+            return after if len(reply.ids) else state
         if self.without_global:
-            return state
+            return after
         reply = ask(Fit(All(state.shared), local=self.local, optimizer_slot="cam.global"))
-        return dataclasses.replace(state, shared=mean(reply.theta, weigh(reply, self.weights), empty=state.shared))
+        shared = mean(reply.theta, weigh(reply, self.weights), empty=state.shared)
+        return dataclasses.replace(after, shared=shared) if len(reply.ids) else state
 
     def joined(self, state: Additive) -> bool:
         """Whether the base method has had its first round."""

@@ -67,11 +67,11 @@ class CFL:
 
     def round(self, state: Tree, cohort: Cohort, ask: Ask) -> Tree:
         """Train from the own cluster's model, split where needed, average what is then together."""
-        state = self.admit(state, cohort, ask)
+        before, state = state, self.admit(state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))
         if reply.theta is None:
-            return state
+            return before
         labels, weights = reply.chosen, weigh(reply, self.weights)
         updates = state.represent(reply.theta - state.centers[labels])
         for cluster in range(len(state.centers)):

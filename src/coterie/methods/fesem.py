@@ -5,7 +5,7 @@ a center by the mean of its clients' models, send it to them, train locally, rep
 The server sees every client's model (its `features` part decides the cluster).
 
 `kmeans="warm"` (the paper's EM) goes on from the last round's centers, after k-means++ in the first round;
-`"fresh"` is the WeCFL authors' code: a new k-means++ run each round, its clusters renumbered to the nearest old ones.
+`"fresh"` is the WeCFL authors' code: a new k-means++ run each round, its clusters renumbered to the old ones.
 A client the server has not met starts from the mean of the centers and joins the nearest one after local steps.
 """
 
@@ -15,6 +15,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -66,7 +67,9 @@ class FeSEM:
         old = state.represent(state.centers)
         if self.kmeans == "warm":
             return warm_kmeans(points, old, weights), state
-        return match_labels(points, fresh_kmeans(points, len(old), weights, rng), weights, old), state
+        labels = fresh_kmeans(points, len(old), weights, rng)
+        used, here = state.labels.values.unique(), state.labels.at(reply.ids, default=-1)
+        return match_labels(points, labels, weights, old, absent=used[~torch.isin(used, here)]), state
 
     def predictor(self, state: Clusters) -> Evaluate:
         """A client predicts with its cluster's model."""

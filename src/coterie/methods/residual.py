@@ -30,6 +30,7 @@ class Residual:
 
     ask: Any
     shared: All  # Theta_g
+    reference: All  # Theta_g when the base method began
     local: Local  # how Theta_g trains
     lam: float = 0.0
     order: Order = "simultaneous"
@@ -68,7 +69,7 @@ class Residual:
             return [task]
         start = self.scored(task.start)
         if not isinstance(start, Pick | Best):
-            return [dataclasses.replace(task, offset=self.shared)]
+            return [dataclasses.replace(task, offset=self.reference)]
         begin: Ref = Own(WARM, start) if self.from_warm else start
         fit = dataclasses.replace(task, start=begin, offset=self.shared)
         if task.anchor is None and self.lam and not self.from_warm:
