@@ -20,6 +20,7 @@ from coterie.data.federation import Federation, Samples
 from coterie.driver import one_thread
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method
+from coterie.methods.fesem import FeSEM
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import loss_of, make_engine
@@ -105,6 +106,8 @@ def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
     params: dict[str, Any] = {n: v for n, v in {"local": local, "k": k}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:  # a wrapper of another method
         params["base"] = method("wecfl", local, k)
+    if issubclass(METHODS.find(name), FeSEM):
+        params["alpha"] = 0  # the first clustering asks nobody but the round's cohort
     made: Method[Any] = METHODS.build(name, params)
     return made
 

@@ -47,6 +47,7 @@ from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
 from coterie.methods.stocfl import StoCFL, Stochastic
 from coterie.model import Model
+from coterie.seeds import Purpose, generator
 from coterie.tasks import All, Best, Local, Own, Ref, Score
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20})
@@ -262,28 +263,16 @@ def fesem_before() -> Additive:
 LOCALLY = CAM(base=FeSEM(k=2, local=LOCAL), warmup=1, warmup_by="local", local=OTHER)
 
 
-def test_a_local_warm_up_leaves_everyone_alone() -> None:
-    ask = ScriptedAsk(kept(3, 11))
-    state = LOCALLY.round(fesem_before(), COHORT, ask)
-    fit = a_fit(ask.asked[0])
-    assert isinstance(fit.start, Own)
-    assert all_of(fit.start.default) == [7.0, 7.0]  # one common start
-    assert fit.save == fit.start.slot
-    assert not fit.send
-    assert fit.offset is None
-    close(state.shared, [1.0, 1.0])
-    (model,) = LOCALLY.predictor(state).models
-    assert isinstance(model, Own)
-    assert model.slot == fit.save
-
-
-def test_after_a_local_warm_up_clients_go_on_from_their_own_models_once() -> None:
-    state = LOCALLY.round(fesem_before(), COHORT, ScriptedAsk(kept(3, 7, 11)))
+def test_in_a_local_warm_up_each_client_trains_alone_first_and_goes_on_from_there_once() -> None:
     reply = fitted({3: [0.0, 0.0], 7: [10.0, 0.0], 11: [0.0, 2.0]}, n=[30, 10, 60])
-    ask = ScriptedAsk([reply, NOBODY])
-    state = LOCALLY.round(state, COHORT, ask)
-    cluster, shared = (a_fit(task) for task in ask.asked[0])
+    ask = ScriptedAsk([kept(3, 7, 11), reply, NOBODY])
+    state = LOCALLY.round(fesem_before(), COHORT, ask)
+    alone, cluster, shared = (a_fit(task) for task in ask.asked[0])
+    assert all_of(alone.start) == [7.0, 7.0]  # one common start
+    assert (alone.send, alone.offset, alone.local) == (False, None, LOCALLY.alone())
     assert isinstance(cluster.start, Own)
+    assert cluster.start.slot == alone.save
+    assert cluster.anchor is None  # nothing to be held near yet
     assert is_shared(cluster.offset)
     assert is_shared(shared.start)
     # Eq. 14: the global model is trained on what theta_i leaves over, which is now the client's own warm model.
@@ -291,11 +280,29 @@ def test_after_a_local_warm_up_clients_go_on_from_their_own_models_once() -> Non
     assert shared.offset.slot == cluster.start.slot
     labels = table(state.base.labels)
     assert labels[3] == labels[11] != labels[7]
+    close(state.shared, [1.0, 1.0])
     # From then on everyone starts from the cluster's model.
     ask = ScriptedAsk([NOBODY, NOBODY])
     LOCALLY.round(state, COHORT, ask)
     pick_of(a_fit(ask.asked[0][0]).start)
     pick_of(a_fit(ask.asked[0][1]).offset)
+
+
+@pytest.mark.parametrize(
+    ("local", "longer"),
+    [(Local(), Local(epochs=3)), (Local(epochs=2), Local(epochs=6)), (Local(steps=10), Local(steps=30))],
+)
+def test_a_local_warm_up_is_as_long_as_that_many_rounds(local: Local, longer: Local) -> None:
+    assert CAM(base=FeSEM(k=2), warmup=3, warmup_by="local", local=local).alone() == longer
+
+
+def test_a_local_warm_up_that_nobody_answered_is_still_to_come() -> None:
+    before = fesem_before()
+    state = LOCALLY.round(before, COHORT, ScriptedAsk([kept(), NOBODY, NOBODY]))
+    assert state.rounds == before.rounds
+    ask = ScriptedAsk([kept(), NOBODY, NOBODY])
+    LOCALLY.round(state, COHORT, ask)
+    assert len(ask.asked[0]) == 3
 
 
 @pytest.mark.parametrize("base", [IFCA(k=2), CFL(), FeSEM(k=2), FedGroup(k=2, alpha=2), StoCFL()])
@@ -305,12 +312,11 @@ def test_every_base_survives_a_local_warm_up(
     """Clients that start from a model of their own still say which row they stand for: clusters move in the first
     joint round, and nothing breaks."""
     cam = CAM(base=base, warmup=1, warmup_by="local")
-    result = coterie.run(cam, tiny_federation(), model=tiny_model, rounds=2, seed=0)
-    start = cam.base.init(tiny_model, tiny_federation().roster, np.random.default_rng(0))
-    assert result.state.rounds == 2
+    result = coterie.run(cam, tiny_federation(), model=tiny_model, rounds=1, seed=0)
+    start = cam.init(tiny_model, tiny_federation().roster, generator(0, Purpose.INIT)).base
+    assert result.state.rounds == 1
     moved = result.state.base if isinstance(start, Tensor) else result.state.base.centers
-    once = coterie.run(cam, tiny_federation(), model=tiny_model, rounds=1, seed=0).state.base
-    before = once if isinstance(start, Tensor) else once.centers
+    before = start if isinstance(start, Tensor) else start.centers
     assert moved.shape != before.shape or not torch.equal(moved, before)
 
 

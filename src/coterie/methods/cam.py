@@ -8,7 +8,11 @@ The server sees what the base method sees, and needs the mean of the clients' co
 The base asks as it always does; its tasks are given the global logits on their way out, and where it trains cluster
 models, the client trains the global one in the same visit. What it trains from one model for all (FedGroup's first
 updates, StoCFL's representations, CFL's forks) is given Theta_g as it was when the base began: what is measured in
-different rounds stays comparable. Eq. 4 and 13 scale the client's gradient by n_i/n, which
+different rounds stays comparable.
+
+A global warm-up takes `warmup` rounds. A local one needs no server and takes none: in the first round each client
+trains alone for as long as `warmup` rounds would take, and goes on from there (the paper's 100 rounds with 30 of local
+warm-up are 70 here). Eq. 4 and 13 scale the client's gradient by n_i/n, which
 would freeze it: the plain gradient is used, as in the authors' code. So is the mean per cluster; `cluster_update="eq6"`
 is the printed interpolation. The authors' code further has order: cluster_first (IFCA) or global_first (FeSEM), no
 gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose_by: accuracy.
@@ -37,7 +41,7 @@ from coterie.methods.residual import WARM, Order, Residual, interpolated
 from coterie.methods.stocfl import StoCFL
 from coterie.methods.wecfl import WeCFL
 from coterie.model import Model
-from coterie.tasks import All, Best, Cohort, Evaluate, Fit, Local, Own, Pick, Ref, Roster
+from coterie.tasks import All, Best, Cohort, Evaluate, Fit, Local, Pick, Roster
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ class Additive:
 
     shared: Tensor  # (P,) Theta_g
     base: Any
-    warm: Tensor  # (P,) where a local warm-up begins
+    warm: Tensor  # (P,) where clients begin a local warm-up
     rounds: int  # done so far
     reference: Tensor | None = None  # (P,) Theta_g when the base method began
 
@@ -59,7 +63,7 @@ class CAM:
 
     base: Any  # the clustered method; in a configuration {name: ..., its parameters}
     warmup: NonNegativeInt = 10  # beta; the paper's experiments use 30 of 100 rounds
-    warmup_by: Literal["global", "local"] = "global"  # FedAvg of Theta_g, or clients alone before the first clustering
+    warmup_by: Literal["global", "local"] = "global"  # that many rounds of FedAvg for Theta_g, or of each client alone
     lam: NonNegativeFloat = 0.0  # lambda: pull of a client's model to its cluster's (Eq. 12)
     order: Order = "simultaneous"
     score: Literal["additive", "alone"] = "additive"  # whether clusters are chosen with the global logits (Eq. 2)
@@ -82,15 +86,16 @@ class CAM:
     def round(self, state: Additive, cohort: Cohort, ask: Ask) -> Additive:
         """Warm up, or the base method's round on residuals with the global model trained beside it."""
         after = dataclasses.replace(state, rounds=state.rounds + 1)
-        if state.rounds < self.warmup:
+        if self.warmup_by == "global" and state.rounds < self.warmup:
             return self.warm_up(state, after, ask)
+        before = state
         if state.reference is None:
             state, after = (dataclasses.replace(s, reference=s.shared) for s in (state, after))
         residual = self.residual(state, ask, train=not self.without_global)
         base = self.base.round(state.base, cohort, residual)
         if not any(len(step.reply.ids) for step in residual.clusters):
             # Nobody trained a cluster's model: whatever the base has learnt of clients, the round does not count.
-            return dataclasses.replace(state, base=base)
+            return dataclasses.replace(before, base=base)
         if self.cluster_update == "eq6":
             base = interpolated(base, residual.clusters)
         shared = state.shared
@@ -100,16 +105,24 @@ class CAM:
 
     def residual(self, state: Additive, ask: Any, train: bool) -> Residual:
         """`ask` as the base method gets it."""
-        first = state.rounds == self.warmup > 0 and self.warmup_by == "local"
+        first = state.rounds == 0 and self.warmup > 0 and self.warmup_by == "local"
         reference = All(state.shared if state.reference is None else state.reference)
         alone = self.score == "alone"
-        return Residual(ask, All(state.shared), reference, self.local, self.lam, self.order, not alone, first, train)
+        warm = (
+            Fit(All(state.warm), local=self.alone(), save=WARM, send=False, optimizer_slot=f"{WARM}.optimizer")
+            if first
+            else None
+        )
+        return Residual(ask, All(state.shared), reference, self.local, self.lam, self.order, not alone, warm, train)
+
+    def alone(self) -> Local:
+        """As long as a local warm-up takes, at a stretch."""
+        if self.local.steps is not None:
+            return dataclasses.replace(self.local, steps=self.local.steps * self.warmup)
+        return dataclasses.replace(self.local, epochs=(self.local.epochs or 1) * self.warmup)
 
     def warm_up(self, state: Additive, after: Additive, ask: Ask) -> Additive:
-        """A round of FedAvg for Theta_g, or of everyone for itself; it counts if anyone answered."""
-        if self.warmup_by == "local":
-            reply = ask(Fit(Own(WARM, All(state.warm)), local=self.local, save=WARM, send=False))
-            return after if len(reply.ids) else state
+        """A round of FedAvg for Theta_g; it counts if anyone answered."""
         if self.without_global:
             return after
         reply = ask(Fit(All(state.shared), local=self.local, optimizer_slot="cam.global"))
@@ -118,13 +131,12 @@ class CAM:
 
     def joined(self, state: Additive) -> bool:
         """Whether the base method has had its first round."""
-        return state.rounds > self.warmup
+        return state.rounds > (self.warmup if self.warmup_by == "global" else 0)
 
     def predictor(self, state: Additive) -> Evaluate:
-        """h + f; while warming up, with what is being warmed up."""
+        """h + f; while the global model warms up, h."""
         if not self.joined(state):
-            alone: Ref = Own(WARM, All(state.warm)) if self.warmup_by == "local" else All(state.shared)
-            return Evaluate((alone,))
+            return Evaluate((All(state.shared),))
         task: Evaluate = self.base.predictor(state.base)
         residual = self.residual(state, None, train=False)
         return dataclasses.replace(task, models=(All(state.shared), *(residual.scored(ref) for ref in task.models)))

@@ -6,6 +6,8 @@ The server sees every client's model (its `features` part decides the cluster).
 
 `kmeans="warm"` (the paper's EM) goes on from the last round's centers, after k-means++ in the first round;
 `"fresh"` is the WeCFL authors' code: a new k-means++ run each round, its clusters renumbered to the old ones.
+Both papers have everyone take part. Where few do, the first clustering sees more of them than the round's cohort
+(`alpha`, as in FedGroup): out of a handful of clients k-means cannot tell the kinds.
 A client the server has not met starts from the mean of the centers and joins the nearest one after local steps.
 """
 
@@ -16,6 +18,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -25,7 +28,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients
+from coterie.methods.counting import MOST, ClusterCount, count, enough_clients
 from coterie.model import Model, Part
 from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Roster
 
@@ -42,6 +45,7 @@ class FeSEM:
     kmeans: Literal["warm", "fresh"] = "warm"
     kmeans_weights: Weighting = "equal"  # of a client in the clustering
     weights: Weighting = "equal"  # of a client in its cluster's model
+    alpha: NonNegativeInt = 20  # the first clustering asks at least alpha * k clients, if there are that many
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
         """One common start: clients part by what they learn from it."""
@@ -50,12 +54,23 @@ class FeSEM:
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""
-        reply = ask(Fit(state.start(cohort.ids), local=self.local))
+        who = cohort.ids if len(state.labels.ids) else self.first_clients(cohort)
+        reply = ask(Fit(state.start(who), local=self.local, on=None if who is cohort.ids else who))
         if reply.theta is None:  # nobody answered
             return state
         labels, state = self.assign(reply, state, cohort.rng)
         state = averaged(state, reply, labels, weigh(reply, self.weights))
         return assigned(state, reply.ids, labels)
+
+    def first_clients(self, cohort: Cohort) -> Tensor:
+        """The cohort and, where it is small, others drawn at random: k-means needs to see every kind."""
+        wanted = 0 if self.k == 1 else self.alpha * (self.k if isinstance(self.k, int) else MOST)
+        others = cohort.roster.ids[~torch.isin(cohort.roster.ids, cohort.ids)]
+        more = min(wanted - len(cohort.ids), len(others))
+        if more <= 0:
+            return cohort.ids
+        drawn = torch.from_numpy(cohort.rng.choice(len(others), more, replace=False))
+        return torch.cat([cohort.ids, others[drawn]]).sort().values
 
     def assign(self, reply: Fitted, state: Clusters, rng: np.random.Generator) -> tuple[Tensor, Clusters]:
         """The E-step: the cluster of each client that answered; the first one makes K centers out of one."""

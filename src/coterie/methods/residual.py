@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.tasks import All, Best, Evaluate, Fit, Fitted, Local, Own, Pick, Ref, Reply, Score, Task
 
-WARM = "cam.warm"  # where a client keeps the model it trains alone in a local warm-up
+WARM = "cam.warm"  # where a client keeps the model it has trained alone
 Order: TypeAlias = Literal["simultaneous", "cluster_first", "global_first"]
 
 
@@ -35,7 +35,7 @@ class Residual:
     lam: float = 0.0
     order: Order = "simultaneous"
     additive_scores: bool = True
-    from_warm: bool = False  # the first joint round after a local warm-up: clients go on from their own models
+    alone: Fit | None = None  # what a client trains on its own first, to go on from (the local warm-up)
     train_shared: bool = True
     clusters: list[Trained] = dataclasses.field(default_factory=list)
     shared_replies: list[Fitted] = dataclasses.field(default_factory=list)
@@ -46,46 +46,50 @@ class Residual:
         out: list[Task] = []
         mine: list[int] = []  # where the base's own tasks stand among those sent
         for one in tasks:
-            pair = self.rewrite(one)
-            mine.append(len(out) + (len(pair) - 1 if self.order == "global_first" else 0))
-            out += pair
+            several, own = self.rewrite(one)
+            mine.append(len(out) + own)
+            out += several
         replies: list[Reply] = self.ask(out)
         kept = [replies[i] for i in mine]
         for one, reply in zip(tasks, kept, strict=True):
             if isinstance(one, Fit) and isinstance(one.start, Pick | Best) and isinstance(reply, Fitted):
                 self.clusters.append(Trained(one.start.centers, reply))
-        self.shared_replies += [r for i, r in enumerate(replies) if i not in mine and isinstance(r, Fitted)]
+        others = (r for i, r in enumerate(replies) if i not in mine and isinstance(r, Fitted))
+        self.shared_replies += [r for r in others if r.theta is not None]
         return kept[0] if single else kept
 
     def scored(self, ref: Ref) -> Ref:
         """A choice by loss is a choice by the loss of the sum."""
         return dataclasses.replace(ref, given=self.shared) if isinstance(ref, Best) and self.additive_scores else ref
 
-    def rewrite(self, task: Task) -> list[Task]:
-        """The task on residuals, and with it the global model's training where cluster models train."""
+    def rewrite(self, task: Task) -> tuple[list[Task], int]:
+        """The task on residuals, with whatever else trains in the same visit, and where among these it stands."""
         if isinstance(task, Score):
-            return [dataclasses.replace(task, given=self.shared if self.additive_scores else None)]
+            return [dataclasses.replace(task, given=self.shared if self.additive_scores else None)], 0
         if isinstance(task, Evaluate):
-            return [task]
+            return [task], 0
         start = self.scored(task.start)
         if not isinstance(start, Pick | Best):
-            return [dataclasses.replace(task, offset=self.reference)]
-        begin: Ref = Own(WARM, start) if self.from_warm else start
+            return [dataclasses.replace(task, offset=self.reference)], 0
+        first: list[Task] = [] if self.alone is None else [dataclasses.replace(self.alone, on=task.on)]
+        begin: Ref = start if self.alone is None else Own(WARM, start)
         fit = dataclasses.replace(task, start=begin, offset=self.shared)
-        if task.anchor is None and self.lam and not self.from_warm:
+        if task.anchor is None and self.lam and self.alone is None:
             fit = dataclasses.replace(fit, anchor=start, mu=self.lam)
         if not self.train_shared:
-            return [fit]
+            return [*first, fit], len(first)
         shared = Fit(self.shared, local=self.local, offset=begin, optimizer_slot="cam.global", on=task.on)
         match self.order:
             case "simultaneous":
-                return [fit, shared]
+                return [*first, fit, shared], len(first)
             case "cluster_first":
                 own = Own("cam.theta", begin)
-                return [dataclasses.replace(fit, save="cam.theta"), dataclasses.replace(shared, offset=own)]
+                saved = dataclasses.replace(fit, save="cam.theta")
+                return [*first, saved, dataclasses.replace(shared, offset=own)], len(first)
             case "global_first":
                 own = Own("cam.shared", self.shared)
-                return [dataclasses.replace(shared, save="cam.shared"), dataclasses.replace(fit, offset=own)]
+                saved = dataclasses.replace(shared, save="cam.shared")
+                return [*first, saved, dataclasses.replace(fit, offset=own)], len(first) + 1
 
 
 def interpolated(state: Any, trained: Sequence[Trained]) -> Any:
