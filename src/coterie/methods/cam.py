@@ -93,8 +93,7 @@ class CAM:
             state, after = (dataclasses.replace(s, reference=s.shared) for s in (state, after))
         residual = self.residual(state, ask, train=not self.without_global)
         base = self.base.round(state.base, cohort, residual)
-        if not any(len(step.reply.ids) for step in residual.clusters):
-            # Nobody trained a cluster's model: whatever the base has learnt of clients, the round does not count.
+        if not residual.answered:  # the round does not count
             return dataclasses.replace(before, base=base)
         if self.cluster_update == "eq6":
             base = interpolated(base, residual.clusters)
@@ -107,19 +106,16 @@ class CAM:
         """`ask` as the base method gets it."""
         first = state.rounds == 0 and self.warmup > 0 and self.warmup_by == "local"
         reference = All(state.shared if state.reference is None else state.reference)
-        alone = self.score == "alone"
-        warm = (
-            Fit(All(state.warm), local=self.alone(), save=WARM, send=False, optimizer_slot=f"{WARM}.optimizer")
-            if first
-            else None
-        )
-        return Residual(ask, All(state.shared), reference, self.local, self.lam, self.order, not alone, warm, train)
+        additive = self.score == "additive"
+        warm = Fit(All(state.warm), local=self.alone(), save=WARM, send=False) if first else None
+        return Residual(ask, All(state.shared), reference, self.local, self.lam, self.order, additive, warm, train)
 
     def alone(self) -> Local:
         """As long as a local warm-up takes, at a stretch."""
-        if self.local.steps is not None:
-            return dataclasses.replace(self.local, steps=self.local.steps * self.warmup)
-        return dataclasses.replace(self.local, epochs=(self.local.epochs or 1) * self.warmup)
+        once = dataclasses.replace(self.local, keep_optimizer=False)
+        if once.steps is not None:
+            return dataclasses.replace(once, steps=once.steps * self.warmup)
+        return dataclasses.replace(once, epochs=(once.epochs or 1) * self.warmup)
 
     def warm_up(self, state: Additive, after: Additive, ask: Ask) -> Additive:
         """A round of FedAvg for Theta_g; it counts if anyone answered."""

@@ -37,6 +37,7 @@ class Residual:
     additive_scores: bool = True
     alone: Fit | None = None  # what a client trains on its own first, to go on from (the local warm-up)
     train_shared: bool = True
+    answered: bool = False  # whether anyone has, so far
     clusters: list[Trained] = dataclasses.field(default_factory=list)
     shared_replies: list[Fitted] = dataclasses.field(default_factory=list)
 
@@ -50,6 +51,7 @@ class Residual:
             mine.append(len(out) + own)
             out += several
         replies: list[Reply] = self.ask(out)
+        self.answered |= any(len(reply.ids) for reply in replies)
         kept = [replies[i] for i in mine]
         for one, reply in zip(tasks, kept, strict=True):
             if isinstance(one, Fit) and isinstance(one.start, Pick | Best) and isinstance(reply, Fitted):
