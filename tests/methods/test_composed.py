@@ -129,9 +129,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"clustering": "merge", "threshold": 0.5, "distance": "edc"}, "cosines"),
     ({"clustering": "bipartition", "threshold": 0.5, "distance": "madc"}, "cosines"),
     ({"distance": "madc"}, "agglomerative"),
-    ({"representation": "losses"}, "go together"),
-    ({"clustering": "argmin"}, "go together"),
-    ({"representation": "losses", "clustering": "agglomerative"}, "go together"),
+    ({"clustering": "argmin"}, "representation 'losses'"),
+    ({"clustering": "argmin", "representation": "update"}, "representation 'losses'"),
     ({"clustering": "agglomerative", "distance": "cosine", "linkage": "ward"}, "ward"),
     ({"representation": "gradients"}, "Input should be"),
 ]
@@ -167,6 +166,9 @@ def test_every_combination_is_either_valid_or_refused_with_a_reason() -> None:
         valid += 1
         cohort = make_cohort(IDS, ROSTER)
         state = method.round(begin(method), cohort, Imagined(step, cohort, losses=LOSSES))
+        if r == "losses" and (c not in ("kmeans", "argmin") or d != "euclidean"):
+            assert sorted(table(state.labels)) == sorted(IDS)  # losses are all positive: angles say less of them
+            continue
         assert clusters(state) == {frozenset({3, 11}), frozenset({7, 19})}, options
     assert valid >= 5 * 12
     assert all("'" in reason for reason in reasons)  # which value does not fit

@@ -41,7 +41,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients, random_models
+from coterie.methods.counting import ClusterCount, chosen_rows, count, enough_clients, random_models
 from coterie.methods.stocfl import GRADIENT
 from coterie.model import Model
 from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster, Score
@@ -97,8 +97,8 @@ class Composed:
             )
         if self.distance == "madc" and self.clustering != "agglomerative":
             raise ValueError("distance 'madc' is a matrix, not coordinates: use clustering 'agglomerative'")
-        if (self.clustering == "argmin") != (self.representation == "losses"):
-            raise ValueError("representation 'losses' and clustering 'argmin' go together")
+        if self.clustering == "argmin" and self.representation != "losses":
+            raise ValueError("clustering 'argmin' is that of the least loss: use representation 'losses'")
         if self.linkage == "ward" and self.distance != "euclidean":
             raise ValueError("linkage 'ward' is defined for distance 'euclidean' only")
         return self
@@ -108,18 +108,25 @@ class Composed:
         enough_clients(self.k, roster)
         part = self.representation if self.representation in ("classifier", "last_weight") else "all"
         features = model.part(part)
-        centers = random_models(self.k, model, roster, rng) if self.clustering == "argmin" else model.init(rng)[None]
+        centers = (
+            random_models(self.k, model, roster, rng) if self.representation == "losses" else model.init(rng)[None]
+        )
         return Kit(centers, ByClient.empty(), features, centers.new_empty(0, 0), centers[0], 0, False)
 
     def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
         """Represent and cluster, where it is time to; train; average what is together."""
         clustering = not state.done and cohort.round >= self.first
+        if self.representation == "losses":
+            centers = chosen_rows(state.centers, self.k, self.local, cohort, ask)
+            state = dataclasses.replace(state, centers=centers)
         early = self.early(state, ask) if clustering else None
         if not clustering:
             state = self.admit(state, cohort, ask)
         start = state.start(cohort.ids)
-        if early is not None and self.clustering == "argmin":  # train the row that was just found best
-            start = Pick(state.centers, ByClient(early.ids, early.points.argmin(1)))
+        if early is not None and self.representation == "losses":  # train the row that was just found best, or the own
+            best, own = early.points.argmin(1), state.labels.at(early.ids, default=-1)
+            rows = best if self.clustering == "argmin" else torch.where(own < 0, best, own)
+            start = Pick(state.centers, ByClient(early.ids, rows))
             reply = ask(Fit(start, local=self.local, on=early.ids))
         else:
             reply = ask(Fit(start, local=self.local))
@@ -212,19 +219,26 @@ class Composed:
         unmet = state.unmet(cohort.ids)
         if not len(unmet) or not state.means.numel():
             return state
-        them = dataclasses.replace(cohort, ids=unmet)
+        points, ids = self.represent_new(state, unmet, ask)
+        if not len(ids):
+            return state
+        by_angle = self.distance != "euclidean" or self.clustering in ("merge", "bipartition")
+        if self.clustering == "argmin":
+            labels = points.argmin(1)
+        else:
+            labels = cosines(points, state.means).argmax(1) if by_angle else nearest(points, state.means)
+        return assigned(state, ids, labels)
+
+    def represent_new(self, state: Kit, unmet: Tensor, ask: Ask) -> tuple[Tensor, Tensor]:
+        """What stands for newcomers, and which of them answered."""
         if self.representation == "losses":
             scored = ask(Score(state.centers, on=unmet))
-            return assigned(state, scored.ids, scored.scores.argmin(1))
-        gradient = self.representation == "gradient"
-        start = All(state.anchor) if gradient else state.start(them.ids)
-        reply = ask(Fit(start, local=GRADIENT if gradient else self.local, on=unmet))
-        if reply.theta is None:
-            return state
-        if isinstance(start, All):
-            points = state.represent(state.anchor - reply.theta)
+            return scored.scores, scored.ids
+        if self.representation == "gradient":
+            reply = ask(Fit(All(state.anchor), local=GRADIENT, on=unmet))
+            points = None if reply.theta is None else state.represent(state.anchor - reply.theta)
         else:
-            points = self.late(state, reply, start.centers)
-        by_angle = self.distance != "euclidean" or self.clustering in ("merge", "bipartition")
-        labels = cosines(points, state.means).argmax(1) if by_angle else nearest(points, state.means)
-        return assigned(state, reply.ids, labels)
+            start = state.start(unmet)
+            reply = ask(Fit(start, local=self.local, on=unmet))
+            points = None if reply.theta is None else self.late(state, reply, start.centers)
+        return (state.means[:0], reply.ids[:0]) if points is None else (points, reply.ids)
