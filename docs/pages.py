@@ -112,6 +112,8 @@ def main() -> int:
         print(f"out of date: {', '.join(stale)}; run python docs/pages.py" if stale else "docs/methods is up to date")
         return bool(stale)
     HERE.mkdir(exist_ok=True)
+    for orphan in {file.name for file in HERE.glob("*.md")} - set(wanted):
+        (HERE / orphan).unlink()
     for file, text in wanted.items():
         (HERE / file).write_text(text)
     return 0

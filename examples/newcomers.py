@@ -5,7 +5,7 @@ from __future__ import annotations
 import coterie
 from coterie.config import build, read
 
-trained = build(read(None, ["method.name=stocfl", "method.tau=0.42", "data.partition.clients=16"]))
+trained = build(read(None, ["method.name=stocfl", "method.psi={epochs: 10, batch: full}", "data.partition.clients=16"]))
 late = build(read(None, ["seed=9", "data.partition.clients=8"])).federation  # other digits, the same four rotations
 
 result = coterie.run(trained.method, trained.federation, trained.model, rounds=20, participation=0.5)

@@ -25,6 +25,7 @@ def test_every_method_has_a_page_that_is_up_to_date(capsys: pytest.CaptureFixtur
         sys.path.remove(str(ROOT / "docs"))
     wanted = pages.pages()
     assert len(wanted) == len(METHODS.places) + 1
+    assert {page.name for page in (ROOT / "docs" / "methods").glob("*.md")} == set(wanted)
     for name, text in wanted.items():
         assert (ROOT / "docs" / "methods" / name).read_text() == text, f"run python docs/pages.py ({name})"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
@@ -57,6 +57,8 @@ class Catalogue:
             return made(**params)
         except ValidationError as error:
             raise explain(error, self.kind, made) from None
+        except PydanticSchemaGenerationError:  # a user's dataclass with fields that pydantic cannot check
+            return made(**params)
         except TypeError as error:
             raise CoterieError(f"{self.kind}: '{name}' does not take these parameters: {error}") from None
 
@@ -76,7 +78,7 @@ class Catalogue:
         try:
             return getattr(found, attribute)
         except AttributeError:
-            public = [n for n in dir(found) if not n.startswith("_")]
+            public = [n for n, v in vars(found).items() if getattr(v, "__module__", "") == module]
             raise CoterieError(
                 f"{self.kind}.name: module '{module}' has no '{attribute}'.{suggest(attribute, public)}"
             ) from None

@@ -160,8 +160,12 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any
     store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, config.dump())
     engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
     stderr = _console(stderr=True, quiet=quiet)
-    with engine as opened, console.progress(stderr, config.method.name) as listen:
-        return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])
+    try:
+        with engine as opened, console.progress(stderr, config.method.name) as listen:
+            return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])
+    except KeyboardInterrupt:
+        sys.stderr.write(f"interrupted; go on with: coterie run --resume {path}\n")
+        raise typer.Exit(130) from None
 
 
 def _split(words: list[str]) -> tuple[Path | None, list[str]]:
@@ -199,7 +203,6 @@ def main() -> None:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; `coterie run --resume DIR` goes on from the last checkpoint\n")
         sys.exit(130)
 
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +21,8 @@ from coterie.driver import Settings
 from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
 from coterie.methods.contract import Method
-from coterie.model import Model
 from coterie.seeds import Purpose, generator
-from coterie.setup import as_method, named_model
+from coterie.setup import Job, as_method, named_model
 from coterie.tasks import Local
 
 Tree = dict[str, Any]  # a YAML document, before it is validated
@@ -83,7 +81,8 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     """The configuration of a file (or of the demo), changed by `key=value` words."""
     tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
     if file is not None:
-        tree |= read_file(file)
+        tree |= {key: _named(key, value) for key, value in read_file(file).items()}
+    said = {word.partition("=")[0] for word in words}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
@@ -92,7 +91,7 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise CoterieError(f"{key}: '{text}' is not a YAML value") from None
-        _set(tree, key.split("."), value)
+        _set(tree, key.split("."), _named(key, value), said)
     try:
         return TypeAdapter(RunConfig).validate_python(tree)
     except ValidationError as error:
@@ -114,8 +113,15 @@ def read_file(file: Path) -> Tree:
     return tree
 
 
-def _set(tree: Tree, path: list[str], value: Any) -> None:
+def _named(key: str, value: Any) -> Any:
+    """`method: wecfl` is short for `method: {name: wecfl}`."""
+    return {"name": value} if key in NAMED and isinstance(value, str) else value
+
+
+def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
     """Set a dotted key. A new name keeps only those old parameters that the new thing knows too."""
+    if ".".join(path) in NAMED and isinstance(value, dict) and set(value) == {"name"}:
+        path, value = [*path, "name"], value["name"]
     node = tree
     for part in path[:-1]:
         below = node.get(part)
@@ -125,11 +131,14 @@ def _set(tree: Tree, path: list[str], value: Any) -> None:
     *above, last = path
     if last == "name" and above and node.get("name") != value:
         _rename(node, ".".join(above), str(value))
-    if above == ["local"] and last in ("epochs", "steps"):
-        node.pop("steps" if last == "epochs" else "epochs", None)
+    if last in ("epochs", "steps"):  # one replaces the other, unless both were asked for, which is then refused
+        other = "steps" if last == "epochs" else "epochs"
+        if ".".join([*above, other]) not in said:
+            node.pop(other, None)
     node[last] = value
 
 
+NAMED = ("data", "data.partition", "model", "method", "engine")
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 
@@ -154,15 +163,6 @@ def _is_federation(found: Any) -> bool:
 # ------------------------------------------------------------------------------------------- building
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """The objects of a run."""
-
-    method: Method[Any]
-    federation: Federation
-    model: Model
-
-
 def build(config: RunConfig) -> Job:
     """Everything the configuration names, made and checked."""
     federation = build_data(config)
@@ -178,12 +178,25 @@ def build_method(config: RunConfig) -> Method[Any]:
 def _method(name: str, params: Tree, local: Local) -> Any:
     """A method and, where it wraps another, that one first; both train as `local` says unless they have their own."""
     found = METHODS.find(name)
+    missing = [part for part in ("init", "round", "predictor") if not callable(getattr(found, part, None))]
+    if missing:
+        raise CoterieError(f"method.name: '{name}' is not a method: it has no {', '.join(missing)}")
     fields = {f.name: f for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else {}
-    if "local" in fields and "local" not in params:
-        params["local"] = local
+    if "local" in fields:
+        params["local"] = _merged(local, params.get("local"))
     if "base" in fields:
         params["base"] = _base(params.get("base"), fields["base"].default, local)
     return METHODS.build(name, params)
+
+
+def _merged(local: Local, own: Any) -> Any:
+    """A method's own `local`: the run's, with what the method says differently."""
+    if own is None or not isinstance(own, dict):
+        return local if own is None else own
+    kept = TypeAdapter(Local).dump_python(local)
+    if {"epochs", "steps"} & set(own):
+        kept = {k: v for k, v in kept.items() if k not in ("epochs", "steps")}
+    return kept | own
 
 
 def _base(given: Any, default: Any, local: Local) -> Any:
@@ -197,7 +210,7 @@ def _base(given: Any, default: Any, local: Local) -> Any:
     kind: Any = type(default)
     known = {f.name: getattr(default, f.name) for f in dataclasses.fields(kind)}
     try:
-        return kind(**(known | {"local": local} | own))
+        return kind(**(known | own | {"local": _merged(local, own.get("local"))}))
     except ValidationError as error:
         raise explain(error, "method.base", kind) from None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -62,13 +63,13 @@ def percent(value: float | None) -> str:
 
 def results(rows: Sequence[tuple[str, Summary, float]]) -> Table:
     """A table of finished runs."""
-    table = Table(title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     regression = all(summary.accuracy is None for _, summary, _ in rows)
-    table.add_column("method", style="bold")
+    table.add_column("method", style="bold", no_wrap=True)
     for name in ("loss",) if regression else ("accuracy", "macro-F1"):
         table.add_column(name, justify="right")
     table.add_column("clusters", justify="right")
-    table.add_column("sizes")
+    table.add_column("sizes", no_wrap=True)
     for name in ("ARI", "NMI", "seconds"):
         table.add_column(name, justify="right")
     for name, s, seconds in rows:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import NonNegativeInt, PositiveInt, Strict
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import as_method, as_model, check, make_engine
-from coterie.tasks import Cohort, Evaluated, Roster
+from coterie.tasks import Cohort, Evaluated
 
 if TYPE_CHECKING:
     from coterie.serving import Served
@@ -72,7 +72,12 @@ def _how_many(key: str, share: int | float, clients: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Result(Generic[State]):
-    """What a run gives back."""
+    """What a run gives back.
+
+    accuracy, macro_f1, summary: over all clients, after the last round. clients: the same, client by client.
+    assignments: the cluster of each client. history: what happened in each round. state: the trained models.
+    predict(client, x), network(cluster), admit(newcomers): use it.
+    """
 
     method: Method[State]
     model: Model
@@ -81,7 +86,7 @@ class Result(Generic[State]):
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary  # the last evaluation, over all clients
     seconds: float
-    roster: Roster = field(repr=False)  # the clients it was trained on
+    federation: Federation = field(repr=False)  # the clients it was trained on
     settings: Settings
     memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
     run_dir: Path | None = None
@@ -89,7 +94,7 @@ class Result(Generic[State]):
     @property
     def assignments(self) -> NDArray[np.int64]:
         """The cluster of each client, by id: 0 for methods without clusters, -1 for clients not evaluated."""
-        found = np.full(len(self.roster.ids), -1, dtype=np.int64)
+        found = np.full(len(self.federation), -1, dtype=np.int64)
         found[self.clients.ids.numpy()] = 0 if self.clients.choice is None else self.clients.choice.numpy()
         return found
 
@@ -103,11 +108,23 @@ class Result(Generic[State]):
         """Macro-F1, the mean over clients; None for regression."""
         return self.summary.macro_f1
 
-    def admit(self, newcomers: Federation) -> Served:
+    def admit(self, newcomers: Federation | Sequence[tuple[ArrayLike, ...]]) -> Served:
         """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained."""
         from coterie.serving import admit
 
-        return admit(self, newcomers)
+        return admit(self, Federation.of(newcomers))
+
+    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
+        """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is."""
+        from coterie.serving import predict
+
+        return predict(self, self.state, self.federation, client, 0, x)
+
+    def network(self, cluster: int = 0) -> nn.Module:
+        """The trained network of a cluster, to use or save as any other."""
+        from coterie.serving import network
+
+        return network(self, cluster)
 
     def __repr__(self) -> str:
         score = f"loss {self.summary.loss:.4g}" if self.accuracy is None else f"accuracy {self.accuracy:.1%}"
@@ -116,7 +133,7 @@ class Result(Generic[State]):
 
 def run(
     method: str | Method[Any],
-    federation: Federation,
+    federation: Federation | Sequence[tuple[ArrayLike, ...]],
     model: str | Model | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
     rounds: int = 30,
@@ -137,8 +154,19 @@ def run(
 ) -> Result[Any]:
     """Train a federation with a method and evaluate every client.
 
-    `method` and `model` are names (`coterie methods`, `coterie models`) or your own objects. `out` is a directory
-    for the log, the assignments and the checkpoints; with `resume` a run continues from the last one there.
+    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults.
+    federation: a Federation, or a list of (x, y) per client.
+    model: an nn.Module class, a function that builds one, an instance as a blueprint, or a name (`coterie models`).
+    rounds, seed: the same seed gives the same bits.
+    participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
+    engine, workers: "sequential", or "workers" for a process per core (or that many).
+    evaluate_every, evaluate_on: rounds between evaluations; a share or a count of the clients evaluated.
+    weigh_clients: how clients count in accuracy and macro-F1: by "test" size, "train" size or "equal".
+    quorum, retries: the share of asked clients that must answer, and how often a round is repeated where they do not.
+    dropout: simulated, the chance that a client asked does not answer.
+    out, resume, checkpoint_every: a directory for the log, the assignments and the checkpoints; with resume=True and
+    the same arguments the run goes on from the last checkpoint there.
+    listeners: functions that are told every event (RunStarted, RoundDone, RunEnded).
     """
     from coterie.setup import settings_from
     from coterie.store import RunDirectory
@@ -156,6 +184,7 @@ def run(
         dropout=dropout,
         checkpoint_every=checkpoint_every,
     )
+    federation = Federation.of(federation)
     the_method: Method[Any] = as_method(method)
     the_model = as_model(model, federation)
     check(the_model, federation, settings)
@@ -226,8 +255,11 @@ def _drive(
         seconds = time.perf_counter() - began
         _tell(listeners, RunEnded(evaluated.clients, evaluated.summary, seconds))
     path = None if store is None else store.path
-    found = (evaluated.clients, evaluated.summary)
-    return Result(method, model, state, tuple(history), *found, seconds, roster, settings, engine.memory, run_dir=path)
+    return Result(
+        *(method, model, state, tuple(history), evaluated.clients, evaluated.summary),
+        *(seconds, federation, settings, engine.memory),
+        run_dir=path,
+    )
 
 
 def _round(

@@ -9,25 +9,30 @@ from pydantic import BaseModel, ValidationError
 
 from coterie.errors import CoterieError, suggest
 
+RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+
 
 def explain(error: ValidationError, prefix: str, kind: Any) -> CoterieError:
-    """One line per fault, each naming the full key."""
-    lines = []
-    seen = set()
+    """One line per key, each naming the full key."""
+    faults: dict[str, list[tuple[str, str, str]]] = {}  # per key: type, what is wrong, what was given
     for fault in error.errors():
         loc = [str(part) for part in fault["loc"] if not _is_branch(str(part))]
         key = ".".join([*([prefix] if prefix else []), *loc])
         if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            line = f"{key}: unknown key.{suggest(loc[-1], _keys(kind, loc[:-1]))}"
+            keys = _keys(kind, loc[:-1]) + (["name"] if prefix and len(loc) == 1 else [])
+            said = f"unknown key.{suggest(loc[-1], keys)}"
         elif fault["type"] == "missing":
-            line = f"{key}: required, but not given"
+            said = "required, but not given"
         else:
             said = fault["msg"].removeprefix("Value error, ")
-            got = "" if isinstance(fault["input"], dict) or not loc else f" (got {fault['input']!r})"
-            line = f"{key}: {said}{got}" if key else said
-        if line not in seen:
-            seen.add(line)
-            lines.append(line)
+        shown = not loc or isinstance(fault["input"], dict) or "unknown key" in said or fault["type"] == "missing"
+        faults.setdefault(key, []).append((fault["type"], said, "" if shown else f" (got {fault['input']!r})"))
+    lines = []
+    for key, found in faults.items():
+        # A union complains once per member; a value out of range has found its member.
+        ranged = [f for f in found if f[0] in RANGE] or found
+        words = " or ".join(dict.fromkeys(f[1] for f in ranged)) + ranged[0][2]
+        lines.append(f"{key}: {words}" if key else words)
     return CoterieError("\n".join(lines))
 
 

@@ -5,6 +5,8 @@ Nobody is retrained. A newcomer brings its own (training) data, by which the met
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie import checkpoint
 from coterie.asking import Asker
 from coterie.client import ClientData, Workbench
 from coterie.data.federation import Federation
-from coterie.driver import Result, one_thread
+from coterie.driver import Result, Settings, evaluate, one_thread
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.errors import CoterieError
-from coterie.memory import Memory
-from coterie.methods.contract import Admits
+from coterie.methods.contract import Admits, Method
+from coterie.model import Model
 from coterie.seeds import Purpose, generator
-from coterie.tasks import Cohort, Evaluated, Roster
+from coterie.setup import Job, as_method, as_model, settings_from
+from coterie.store import belongs, read_history
+from coterie.tasks import All, Best, Cohort, Evaluated, Pick, Roster
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +54,52 @@ class Served:
     _state: Any
     _behind: _Behind
 
-    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[np.int64] | NDArray[np.float32]:
-        """Labels (or targets) of new inputs, stored as the newcomers' own are, by the model of the newcomer's place."""
-        number = self._behind.first + client
-        data, scale = self._behind.client(number), self._behind.newcomers.scale
-        inputs = scale(x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x)))
-        task = self._result.method.predictor(self._state)
-        with one_thread():
-            said = Workbench(self._result.model).predict(task, number, data, {}, inputs.to(torch.get_default_dtype()))
-        labels: NDArray[np.int64] | NDArray[np.float32]
-        labels = said.argmax(1).numpy() if self._result.model.loss == "cross_entropy" else said.numpy()
-        return labels
+    def __repr__(self) -> str:
+        return f"<{len(self.assignments)} newcomers: clusters {self.assignments.tolist()}>"
+
+    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
+        """Labels (or targets) of new inputs, by the model of the newcomer's place; stored as its own data is."""
+        return predict(self._result, self._state, self._behind.newcomers, client, self._behind.first, x)
+
+
+def predict(
+    result: Result[Any], state: Any, federation: Federation, client: int, first: int, x: ArrayLike | Tensor
+) -> NDArray[Any]:
+    """What the model of a client says of new inputs; the client's number on the server is first + client."""
+    if not 0 <= client < len(federation):
+        raise CoterieError(f"predict: client {client}, but there are {len(federation)}: 0..{len(federation) - 1}")
+    inputs = federation.scale(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
+    if tuple(inputs.shape[1:]) != federation.input_shape:
+        raise CoterieError(
+            f"predict: expected inputs of shape (n, {', '.join(map(str, federation.input_shape))}), "
+            f"got {tuple(inputs.shape)}"
+        )
+    task = result.method.predictor(state)
+    keeps = result.memory.read(client) if first == 0 else {}
+    with one_thread():
+        bench, data = Workbench(result.model), federation.client(client)
+        said = bench.predict(task, first + client, data, keeps, inputs.to(torch.get_default_dtype()))
+    labels: NDArray[Any] = said.argmax(1).numpy() if result.model.loss == "cross_entropy" else said.numpy()
+    return labels
+
+
+def network(result: Result[Any], cluster: int) -> nn.Module:
+    """The trained network of a cluster."""
+    models = result.method.predictor(result.state).models
+    if len(models) != 1 or not isinstance(models[0], All | Pick | Best):
+        name = type(result.method).__name__
+        raise CoterieError(f"network: {name} has no single network per cluster; use predict(client, x)")
+    ref = models[0]
+    rows = ref.theta[None] if isinstance(ref, All) else ref.centers
+    if not 0 <= cluster < len(rows):
+        raise CoterieError(f"network: cluster {cluster}, but there are {len(rows)}: 0..{len(rows) - 1}")
+    return copy.deepcopy(result.model.replica().load(rows[cluster]).network).eval()
 
 
 def admit(result: Result[Any], newcomers: Federation) -> Served:
     """Find the place of clients that had no part in training."""
     newcomers.check()
-    first = int(result.roster.ids.max()) + 1
+    first = len(result.federation)
     behind = _Behind(newcomers, first)
     ids = torch.arange(first, first + len(newcomers))
     roster = Roster(ids, newcomers.roster.n)
@@ -84,38 +117,46 @@ def admit(result: Result[Any], newcomers: Federation) -> Served:
     return Served(found, reply, tuple(ask.missing[c] for c in sorted(ask.missing)), result, state, behind)
 
 
-def load(run_dir: str | Path) -> Result[Any]:
-    """A finished run of `coterie run`, read back from its directory: its state, its clients' scores, its settings."""
-    from coterie.config import build, read, read_file
-    from coterie.driver import evaluate
+def load(
+    run_dir: str | Path,
+    *,
+    method: Method[Any] | None = None,
+    federation: Federation | None = None,
+    model: str | Model | nn.Module | Callable[[], nn.Module] | None = None,
+) -> Result[Any]:
+    """A run read back from its directory: state, history, clients' scores.
 
+    A run of `coterie run` needs nothing else. One made in Python needs the method, federation and model it was made of.
+    """
     path = Path(run_dir)
     if not (path / "config.yaml").is_file():
-        raise CoterieError(f"{path}: not a run of `coterie run` (it has no config.yaml)")
-    config = read(None, base=read_file(path / "config.yaml"))
-    job = build(config)
+        raise CoterieError(f"{path}: not a run (it has no config.yaml)")
+    job, settings = _what_was_run(path, method, federation, model)
     saves = sorted((path / "checkpoints").glob("round-*.safetensors"))
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load")
-    roster = job.federation.roster
-    template = job.method.init(job.model, roster, generator(config.seed, Purpose.INIT))
-    saved = checkpoint.load(saves[-1], template, job.method, {})
-    memory = Memory()
-    memory.restore(saved.memory)
+    template = job.method.init(job.model, job.federation.roster, generator(settings.seed, Purpose.INIT))
+    saved = checkpoint.load(saves[-1], template, job.method, belongs(job.method, job.model, job.federation, settings))
     engine = Sequential(job.model, job.federation)
-    engine.memory = memory
+    engine.memory.restore(saved.memory)
     with one_thread():
-        found = evaluate(job.method, saved.state, job.federation, config.settings, engine, saved.round - 1)
+        found = evaluate(job.method, saved.state, job.federation, settings, engine, saved.round - 1)
+    history = read_history(path, saved.round)
     return Result(
-        job.method,
-        job.model,
-        saved.state,
-        (),
-        found.clients,
-        found.summary,
-        0.0,
-        roster,
-        config.settings,
-        memory,
+        *(job.method, job.model, saved.state, history, found.clients, found.summary),
+        *(sum(event.seconds for event in history), job.federation, settings, engine.memory),
         run_dir=path,
     )
+
+
+def _what_was_run(path: Path, method: Any, federation: Federation | None, model: Any) -> tuple[Job, Settings]:
+    from coterie.config import build, read, read_file
+
+    tree = read_file(path / "config.yaml")
+    if "data" in tree:
+        config = read(None, base=tree)
+        return build(config), config.settings
+    if method is None or federation is None or model is None:
+        raise CoterieError(f"{path}: was made in Python; say what of: load(dir, method=..., federation=..., model=...)")
+    settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
+    return Job(as_method(method), federation, as_model(model, federation)), settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,6 +20,7 @@ from coterie.engines.sequential import Sequential
 from coterie.engines.workers import Workers
 from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
+from coterie.methods.contract import Method
 from coterie.model import Loss, Model
 
 if TYPE_CHECKING:
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The objects of a run."""
+
+    method: Method[Any]
+    federation: Federation
+    model: Model
 
 
 def settings_from(kind: type[T], **values: object) -> T:

@@ -21,9 +21,11 @@ from torch import Tensor
 
 from coterie import checkpoint
 from coterie.data.federation import Federation
+from coterie.engines.contract import Missing
 from coterie.errors import CoterieError
 from coterie.events import Event, RoundDone, RunEnded
 from coterie.memory import Memory
+from coterie.metrics import Summary
 from coterie.model import Model
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
@@ -36,6 +38,33 @@ def describe(method: object) -> str:
         return type(method).__qualname__
     fields = ", ".join(f"{f.name}={getattr(method, f.name)!r}" for f in dataclasses.fields(method))
     return f"{type(method).__qualname__}({fields})"
+
+
+def belongs(method: object, model: Model, federation: Federation, settings: Any) -> dict[str, str]:
+    """What must agree for a checkpoint to be this run's."""
+    return {  # the settings first: another seed is also other data, and the seed is what was changed
+        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
+        "method": describe(method),
+        "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
+        "data": f"{federation.describe()}, checksum {federation.checksum():08x}",
+    }
+
+
+def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
+    """What rounds.jsonl says of a run's first rounds."""
+    log = path / "rounds.jsonl"
+    if not log.is_file():
+        return ()
+    events = []
+    for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+        missing, unscored = (tuple(Missing(**m) for m in line[key]) for key in ("missing", "unscored"))
+        summary = None
+        if "loss" in line:
+            known = {f.name: line[f.name] for f in dataclasses.fields(Summary)}
+            summary = Summary(**known | {"sizes": tuple(known["sizes"])})
+        counts = {key: line[key] for key in ("round", "asked", "answered", "attempts", "seconds")}
+        events.append(RoundDone(**counts, missing=missing, unscored=unscored, summary=summary))
+    return tuple(event for event in events if event.round <= rounds)
 
 
 class RunDirectory:
@@ -53,19 +82,15 @@ class RunDirectory:
     ) -> None:
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config = settings, config
-        # What must agree for a checkpoint to be this run's.
-        self._belongs = {
-            "method": describe(method),
-            "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
-            "data": federation.describe(),
-            **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
-        }
+        self._belongs = belongs(method, model, federation, settings)
         self._log: IO[str] | None = None
         if resume:
             if not (path / "config.yaml").is_file():
                 raise CoterieError(f"{path}: no run to resume there (it has no config.yaml)")
         elif not _is_free(path):
-            raise CoterieError(f"{path}: exists already; choose another --out, or continue it with --resume {path}")
+            raise CoterieError(
+                f"{path}: exists already; choose another directory, or go on with it (--resume {path}, resume=True)"
+            )
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""

@@ -21,7 +21,13 @@ from coterie.errors import CoterieError
 
 @validated(frozen=True, config=STRICT)
 class Local:
-    """How a client trains: for how long, on which batches, with which optimiser."""
+    """How a client trains: for how long, on which batches, with which optimiser.
+
+    epochs: passes over the client's data (one, if neither is given); or steps: a number of batches.
+    batch: samples per step, or "full". lr, momentum, weight_decay, optimizer ("sgd" or "adam"): as in torch.optim.
+    lr_decay: the learning rate of round t, from 0, is lr * lr_decay**t. shuffle: whether batches are drawn anew.
+    keep_optimizer: momentum (or Adam's moments) live on at the client from visit to visit.
+    """
 
     epochs: PositiveInt | None = None  # passes over the client's data; 1 when steps is not given either
     steps: PositiveInt | None = None  # or a number of batches, going round the data as often as needed
@@ -210,6 +216,9 @@ class Evaluated:
     macro_f1: Tensor
     choice: Tensor | None = None  # (n,) the cluster a client used, or the one it has the largest share in
     shares: Tensor | None = None  # (n, K) of soft methods: how much of each cluster a client is
+
+    def __repr__(self) -> str:
+        return f"<{len(self.ids)} clients evaluated: .ids, .n, .loss, .accuracy, .macro_f1, .choice, .shares>"
 
 
 Reply: TypeAlias = Fitted | Scored | Evaluated

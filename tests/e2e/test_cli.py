@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import commandline
 import pytest
 import yaml
 
 import coterie
-from coterie.config import read
+from coterie.config import build_method, read
 from coterie.errors import CoterieError
 
 
@@ -121,7 +122,8 @@ def test_contents_of_a_run_directory(ran: tuple[commandline.Said, Path]) -> None
     assert {"coterie", "python", "torch", "numpy", "scikit-learn"} <= set(about["versions"])
     rounds = commandline.log(path)
     assert [line["round"] for line in rounds] == [1, 2, 3, 4, 5, 6, 7]
-    assert all((line["asked"], line["answered"], line["missing"]) == (4, 4, []) for line in rounds)
+    # WeCFL's first clustering sees more than the round's cohort.
+    assert [(line["asked"], line["answered"], line["missing"]) for line in rounds] == [(8, 8, []), *[(4, 4, [])] * 6]
     for key in ("accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi"):
         assert rounds[-1][key] == said.json[key]
     assignments = commandline.strictly((path / "assignments.json").read_text())
@@ -344,5 +346,27 @@ def test_a_new_data_source_drops_a_partition_it_cannot_use() -> None:
 
 def test_steps_and_epochs_replace_each_other() -> None:
     assert (read(None, ["local.steps=3"]).local.steps, read(None, ["local.steps=3"]).local.epochs) == (3, None)
-    both = read(None, ["local.steps=3", "local.epochs=2"]).local
-    assert (both.steps, both.epochs) == (None, 2)
+    with pytest.raises(CoterieError, match="not both"):
+        read(None, ["local.steps=3", "local.epochs=2"])
+
+
+def test_a_name_alone_is_short_for_the_thing_of_that_name(tmp_path: Path) -> None:
+    file = tmp_path / "short.yaml"
+    file.write_text("method: ifca\nengine: workers\n")
+    config = read(file, ["model=mlp"])
+    assert (config.method.name, config.engine.name, config.model.name) == ("ifca", "workers", "mlp")
+
+
+@pytest.mark.parametrize("name", ["wecfl", "ifca-cam"])
+def test_what_a_method_says_of_local_training_changes_only_that(name: str) -> None:
+    method: Any = build_method(read(None, [f"method.name={name}", "local.batch=4", "method.local.lr=0.03"]))
+    assert (method.local.lr, method.local.batch, method.local.epochs) == (0.03, 4, 5)
+    method = build_method(read(None, [f"method.name={name}", "method.local.steps=7"]))
+    assert (method.local.steps, method.local.epochs, method.local.batch) == (7, None, 8)
+
+
+def test_a_base_trains_as_the_run_says_unless_it_says_otherwise() -> None:
+    words = ["method.name=ifca-cam", "local.lr=0.05", "method.base.local.batch=2"]
+    method: Any = build_method(read(None, words))
+    assert (method.local.lr, method.base.local.lr) == (0.05, 0.05)
+    assert (method.local.batch, method.base.local.batch) == (8, 2)

@@ -108,7 +108,9 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "more clients than samples": (["data.partition.clients=5000"], ["data.partition", "5000"]),
     "fewer clients than angles": (["data.partition.clients=3"], ["data.partition.angles", "3"]),
     "no angles": (["data.partition.angles=[]"], ["data.partition.angles"]),
-    "method a word": (["method=wecfl"], ["method"]),
+    "both epochs and steps": (["local.epochs=2", "local.steps=3"], ["local", "not both"]),
+    "both epochs and steps of a method": (["method.local.epochs=2", "method.local.steps=3"], ["local", "not both"]),
+    "method a number": (["method=3"], ["method"]),
     "data a number": (["data=3"], ["data"]),
     # what does not fit together
     "model too big for the images": (["model.name=lenet"], ["model", "8"]),

@@ -7,6 +7,7 @@ a million short index rows, not copies. What is hidden from methods (`truth`) is
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,6 +153,18 @@ class Federation:
         return self.scale(x).contiguous(), y
 
     @staticmethod
+    def of(data: Federation | Sequence[tuple[ArrayLike, ...]]) -> Federation:
+        """A federation as it is, or one of a list of clients' arrays (see `from_arrays`)."""
+        if isinstance(data, Federation):
+            return data
+        if isinstance(data, Sequence) and all(isinstance(client, tuple | list) for client in data):
+            return Federation.from_arrays(data)
+        raise CoterieError(
+            f"data: expected a Federation or a list of (x, y) per client, got a {type(data).__name__}; "
+            "coterie.Federation.from_arrays makes one"
+        )
+
+    @staticmethod
     def from_arrays(
         clients: Sequence[tuple[ArrayLike, ...]],
         *,
@@ -168,6 +181,21 @@ class Federation:
         from coterie.data.own import from_arrays
 
         return from_arrays(clients, test=test, truth=truth, outputs=outputs, seed=seed)
+
+    def checksum(self) -> int:
+        """Of all samples and who has them: other data, other number."""
+        crc = 0
+        for domain in self.domains:
+            crc = zlib.crc32(f"{domain.turns} {domain.relabel}".encode(), crc)
+            for table in (domain.x, domain.y):
+                crc = zlib.crc32(table.contiguous().view(torch.uint8).numpy().data, crc)
+        for split in (self.train, self.test):
+            for numbers in (split.numbers, split.ends):
+                crc = zlib.crc32(numbers.contiguous().numpy().data, crc)
+        return crc
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
 
     def describe(self) -> str:
         """One line: clients, samples min/median/max, true clusters."""
