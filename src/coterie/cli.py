@@ -150,14 +150,16 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
 
 def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any]:
     from coterie import console
-    from coterie.config import build
+    from coterie.config import build, resolved
     from coterie.driver import drive
     from coterie.setup import check, make_engine
     from coterie.store import RunDirectory
 
     job = build(config)
     check(job.model, job.federation, config.settings)
-    store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, config.dump())
+    store = RunDirectory(
+        path, job.method, job.model, job.federation, config.settings, resume, resolved(config, job.method)
+    )
     engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
     stderr = _console(stderr=True, quiet=quiet)
     try:

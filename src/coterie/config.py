@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from coterie.catalogue import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
@@ -167,6 +167,35 @@ def build(config: RunConfig) -> Job:
     """Everything the configuration names, made and checked."""
     federation = build_data(config)
     return Job(build_method(config), federation, named_model(config.model.name, config.model.params, federation))
+
+
+def resolved(config: RunConfig, method: Method[Any]) -> Tree:
+    """The whole configuration with every parameter spelled out, so that a later default cannot change the run."""
+    tree = config.dump()
+    tree["method"] |= _spelled(method, config.method.params)
+    tree["model"] |= _spelled(MODELS.build(config.model.name, config.model.params), config.model.params)
+    if ":" not in config.data.name:
+        tree["data"] |= _spelled(DATASETS.build(config.data.name, config.data.params), config.data.params)
+    partition = config.data.partition
+    if partition is not None:
+        tree["data"]["partition"] |= _spelled(PARTITIONS.build(partition.name, partition.params), partition.params)
+    return tree
+
+
+def _spelled(thing: Any, given: Tree) -> Tree:
+    """A thing's parameters. `local` only where it is the thing's own: elsewhere it is the run's."""
+    if not dataclasses.is_dataclass(thing):
+        return given
+    try:
+        out: Tree = TypeAdapter(type(thing)).dump_python(thing, mode="json", exclude_none=True)
+    except PydanticSchemaGenerationError:  # a user's dataclass with fields that pydantic does not know
+        return given
+    if "local" not in given:
+        out.pop("local", None)
+    if "base" in out:
+        below = given.get("base") or {}
+        out["base"] = {k: v for k, v in below.items() if k == "name"} | _spelled(getattr(thing, "base", None), below)
+    return out
 
 
 def build_method(config: RunConfig) -> Method[Any]:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import coterie
-from coterie.config import build_method, read
+from coterie.config import build, build_method, read, resolved
 from coterie.errors import CoterieError
 
 
@@ -316,7 +316,7 @@ def test_a_file_and_changes_to_it(shell: commandline.Shell) -> None:
     assert said.json["rounds"] == 2
     config = yaml.safe_load((shell.cwd / "a" / "config.yaml").read_text())
     assert (config["rounds"], config["seed"]) == (2, 4)
-    assert config["method"] == {"name": "ifca", "k": 2}
+    assert (config["method"]["name"], config["method"]["k"]) == ("ifca", 2)
     assert (config["local"]["steps"], config["local"]["lr"], config["local"]["batch"]) == (2, 0.2, "full")
     assert config["data"]["partition"] == {"name": "rotated", "clients": 6, "angles": [0, 45, 180]}
 
@@ -348,6 +348,28 @@ def test_steps_and_epochs_replace_each_other() -> None:
     assert (read(None, ["local.steps=3"]).local.steps, read(None, ["local.steps=3"]).local.epochs) == (3, None)
     with pytest.raises(CoterieError, match="not both"):
         read(None, ["local.steps=3", "local.epochs=2"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method.name=stocfl", "method.tau=0.3"],
+        ["method.name=fesem-cam", "method.base.k=3", "method.local.lr=0.03"],
+        ["method.name=cam", "method.base.name=fedgroup", "method.base.k=2", "model.name=mlp"],
+        ["data.name=synthetic-regression", "method.name=ditto"],
+    ],
+    ids=["stocfl", "fesem-cam", "cam", "regression"],
+)
+def test_the_resolved_configuration_says_everything_and_means_the_same(words: list[str]) -> None:
+    config = read(None, words)
+    tree = yaml.safe_load(yaml.safe_dump(resolved(config, build_method(config))))
+    again = read(None, base=tree)
+    assert build_method(again) == build_method(config)
+    assert build(again).federation.checksum() == build(config).federation.checksum()
+    assert {"name", "k"} - set(tree["method"]) != {"name", "k"}
+    for part in (tree["data"].get("partition"), tree["data"]):
+        assert part is None or {"clients", "test"} <= set(part) or "partition" in part
+    assert resolved(again, build_method(again)) == tree
 
 
 def test_a_name_alone_is_short_for_the_thing_of_that_name(tmp_path: Path) -> None:
