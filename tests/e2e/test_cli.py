@@ -318,7 +318,8 @@ def test_a_file_and_changes_to_it(shell: commandline.Shell) -> None:
     assert (config["rounds"], config["seed"]) == (2, 4)
     assert (config["method"]["name"], config["method"]["k"]) == ("ifca", 2)
     assert (config["local"]["steps"], config["local"]["lr"], config["local"]["batch"]) == (2, 0.2, "full")
-    assert config["data"]["partition"] == {"name": "rotated", "clients": 6, "angles": [0, 45, 180]}
+    partition = {"name": "rotated", "clients": 6, "angles": [0, 45, 180], "test": 0.2}
+    assert config["data"]["partition"] == partition  # every default written out
 
 
 def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:
