@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,7 +197,6 @@ def main() -> None:
     """The entry point: a user's mistake is one clear message and exit code 2."""
     # A user's own module, named module:Class, is looked for where the command is run.
     sys.path.insert(0, str(Path.cwd()))
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     try:
         app(prog_name="coterie")
     except CoterieError as error:
