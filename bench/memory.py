@@ -49,11 +49,11 @@ def federation(clients: int, samples: int = 10, pool: int = 4000) -> Federation:
     y = draw.integers(0, 10, pool)
     x = np.clip(prototypes[y] * 0.7 + draw.normal(0, 20, (pool, 1, 28, 28)), 0, 255).astype(np.uint8)
     table = torch.from_numpy(x), torch.from_numpy(y)
-    domains = tuple(Domain(*table, relabel=(torch.arange(10) + 3 * shift) % 10) for shift in range(4))
+    domains = tuple(Domain(*table, Scale(255.0), relabel=(torch.arange(10) + 3 * shift) % 10) for shift in range(4))
     truth = np.arange(clients) % 4
     rows = draw.integers(0, pool, (clients, samples + 2)) + pool * truth[:, None]
     train, test = Ragged.of(list(rows[:, 2:])), Ragged.of(list(rows[:, :2]))
-    return Federation(domains, train, test, outputs=10, scale=Scale(255.0), truth=truth, name="shared pool")
+    return Federation(domains, train, test, outputs=10, truth=truth, name="shared pool")
 
 
 def measure(name: str, clients: int, per_round: int, rounds: int, evaluated: int) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def test_bytes_become_floating_point_even_unscaled() -> None:
 
 
 def test_a_client_sees_its_samples_scaled() -> None:
-    scaled = federation(scale=Scale(divisor=2.0, mean=0.5))
+    domain = Domain(torch.arange(4.0)[:, None], torch.tensor([0, 1, 0, 1]), Scale(divisor=2.0, mean=0.5))
+    scaled = federation(domains=(domain,))
     assert scaled.client(0).train[0].tolist() == [[-0.5], [0.0]]
     assert scaled.client(1).test[0].tolist() == [[1.0]]
     assert scaled.client(0).test[0].shape == (0, 1)
@@ -115,7 +116,10 @@ def test_the_roster_knows_ids_and_sizes_of_training_data() -> None:
 
 def test_describe_counts() -> None:
     text = federation(truth=np.array([0, 1]), name="toy").describe()
-    assert text == "toy: 2 clients, 3 training samples (min/median/max 1/1/2), 1 test samples, 2 true clusters"
+    assert text == (
+        "toy: 2 clients, 3 training samples (min/median/max 1/1/2), 1 test samples, "
+        "classes per client min/median/max 1/1/2 of 2, 2 true clusters"
+    )
 
 
 # -------------------------------------------------------------------------------------------- own arrays

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
@@ -13,3 +13,7 @@ Cosine: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+
+# Of a partition: the share of each client's samples that is held out, or the data set's official test set, dealt out
+# as its training set is. None: official where there is one, otherwise a fifth.
+TestSplit: TypeAlias = ShareBelowOne | Literal["official"] | None

@@ -68,7 +68,7 @@ def predict(
     """What the model of a client says of new inputs; the client's number on the server is first + client."""
     if not 0 <= client < len(federation):
         raise CoterieError(f"predict: client {client}, but there are {len(federation)}: 0..{len(federation) - 1}")
-    inputs = federation.scale(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
+    inputs = federation.domain_of(client).inputs(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
     if tuple(inputs.shape[1:]) != federation.input_shape:
         raise CoterieError(
             f"predict: expected inputs of shape (n, {', '.join(map(str, federation.input_shape))}), "
@@ -78,7 +78,7 @@ def predict(
     keeps = result.memory.read(client) if first == 0 else {}
     with one_thread():
         bench, data = Workbench(result.model), federation.client(client)
-        said = bench.predict(task, first + client, data, keeps, inputs.to(torch.get_default_dtype()))
+        said = bench.predict(task, first + client, data, keeps, inputs)
     labels: NDArray[Any] = said.argmax(1).numpy() if result.model.loss == "cross_entropy" else said.numpy()
     return labels
 

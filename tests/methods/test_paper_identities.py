@@ -65,11 +65,10 @@ def digits(sizes: tuple[int, ...]) -> Federation:
     truth = np.arange(len(sizes)) % 4
     rows = [hand + len(data.y) * k for hand, k in zip(hands, truth, strict=True)]
     return Federation(
-        tuple(Domain(data.x, data.y, turns=turns) for turns in range(4)),
+        tuple(Domain(data.x, data.y, data.scale, turns=turns) for turns in range(4)),
         Ragged.of([row[10:] for row in rows]),
         Ragged.of([row[:10] for row in rows]),
         outputs=10,
-        scale=data.scale,
         truth=truth,
     )
 

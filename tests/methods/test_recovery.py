@@ -94,11 +94,11 @@ def deal(kind: Kind) -> tuple[tuple[Domain, ...], list[np.ndarray[Any, np.dtype[
             theirs = rng.permutation(np.flatnonzero(np.isin(data.y.numpy(), classes)))
             for member, hand in enumerate(np.array_split(theirs, CLIENTS // 4)):
                 hands[cluster + 4 * member] = hand
-        return (Domain(data.x, data.y),), hands
+        return (data.domain,), hands
     hands = [hand + n * (client % 4) for client, hand in enumerate(np.array_split(rng.permutation(n), CLIENTS))]
     if kind == "rotated":
-        return tuple(Domain(data.x, data.y, turns=turns) for turns in range(4)), hands
-    return tuple(Domain(data.x, data.y, relabel=(torch.arange(10) + shift) % 10) for shift in SHIFTS), hands
+        return tuple(Domain(data.x, data.y, data.scale, turns=turns) for turns in range(4)), hands
+    return tuple(Domain(data.x, data.y, data.scale, relabel=(torch.arange(10) + shift) % 10) for shift in SHIFTS), hands
 
 
 @cache
@@ -111,7 +111,6 @@ def federation(kind: Kind) -> Federation:
         Ragged.of([np.sort(hand[h:]) for hand, h in zip(hands, held, strict=True)]),
         Ragged.of([np.sort(hand[:h]) for hand, h in zip(hands, held, strict=True)]),
         outputs=10,
-        scale=Digits()().scale,
         truth=np.arange(CLIENTS) % 4,
         name=f"digits, {kind}",
     )

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.data.federation import Scale
+from coterie.data.federation import Domain, Kind, Scale
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled samples, as stored; `scale` makes inputs of them."""
+    """Samples as stored; `scale` makes inputs of them. Held once, whatever is made of it."""
 
     name: str
-    x: Tensor  # (n, channels, height, width) or (n, features)
-    y: Tensor  # (n,) int64
-    classes: int
-    scale: Scale
+    x: Tensor  # (n, channels, height, width), (n, channels, length), (n, features) or (n, words)
+    y: Tensor  # (n,) int64 labels, or (n, targets) floating point
+    classes: int  # or targets of a regression
+    scale: Scale | None = Scale()  # None: inputs are the stored numbers themselves
+    official: NDArray[np.bool_] | None = None  # (n,) the samples of its official test set, where it has one
+    client: NDArray[np.int64] | None = None  # (n,) natural clients 0..N-1, where samples have an owner
+    client_names: tuple[str, ...] | None = None  # (N,)
+
+    @property
+    def kind(self) -> Kind:
+        """Labels or targets."""
+        return "regression" if self.y.is_floating_point() else "classification"
+
+    @property
+    def domain(self) -> Domain:
+        """The samples as they are."""
+        return Domain(self.x, self.y, self.scale)

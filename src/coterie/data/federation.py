@@ -26,20 +26,46 @@ Samples: TypeAlias = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Domain:
-    """A table of samples, seen through a quarter turn or a change of labels."""
+class Scale:
+    """How stored numbers become inputs: (x / divisor - mean) / std, with numbers or tensors that fit a sample."""
 
-    x: Tensor  # (n, ...) uint8 (scaled when taken) or floating point
+    divisor: float = 1.0
+    mean: float | Tensor = 0.0
+    std: float | Tensor = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(torch.get_default_dtype())
+        if self.divisor != 1.0:
+            x = x / self.divisor
+        plain = isinstance(self.mean, float) and isinstance(self.std, float) and (self.mean, self.std) == (0.0, 1.0)
+        return x if plain else (x - self.mean) / self.std
+
+    def bytes(self) -> bytes:
+        """What it does, for a checksum."""
+        parts = (torch.as_tensor(value, dtype=torch.float64) for value in (self.divisor, self.mean, self.std))
+        return b"".join(part.contiguous().numpy().tobytes() for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """A table of samples, seen through a scale, a quarter turn or a change of labels."""
+
+    x: Tensor  # (n, ...) as stored: bytes, half precision, ...
     y: Tensor  # (n,) int64 labels, or (n, outputs) targets
+    scale: Scale | None = Scale()  # None: as they are (the numbers of words)
     turns: int = 0  # quarter turns counter-clockwise over the last two axes
     relabel: Tensor | None = None  # new label of each old one
 
     def take(self, rows: Tensor) -> Samples:
         """These samples, as the clients of this domain see them."""
-        x, y = self.x[rows], self.y[rows]
+        x, y = self.inputs(self.x[rows]), self.y[rows]
         if self.turns % 4:
             x = torch.rot90(x, self.turns, (-2, -1))
         return x, y if self.relabel is None else self.relabel[y]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """What a network is given for samples as stored (not turned)."""
+        return x if self.scale is None else self.scale(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +83,21 @@ class Ragged:
         numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
         return Ragged(torch.from_numpy(numbers), torch.from_numpy(ends.astype(np.int64)))
 
+    @staticmethod
+    def by(owner: NDArray[np.int64], numbers: NDArray[np.int64], clients: int) -> Ragged:
+        """From the owner of each number; in a client's row the numbers keep their order."""
+        order = np.argsort(owner, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=clients))])
+        return Ragged(torch.from_numpy(numbers[order]), torch.from_numpy(ends.astype(np.int64)))
+
+    def owners(self) -> NDArray[np.int64]:
+        """The client of each number."""
+        return np.repeat(np.arange(len(self)), self.lengths.numpy())
+
+    def take(self, clients: ArrayLike) -> Ragged:
+        """The rows of these clients, in this order; a client may come twice."""
+        return Ragged.of([self.row(int(c)).numpy() for c in np.asarray(clients)])
+
     def __len__(self) -> int:
         return len(self.ends) - 1
 
@@ -68,21 +109,6 @@ class Ragged:
     def lengths(self) -> Tensor:
         """How many samples each client has."""
         return self.ends.diff()
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How stored numbers become inputs: (x / divisor - mean) / std."""
-
-    divisor: float = 1.0
-    mean: float = 0.0
-    std: float = 1.0
-
-    def __call__(self, x: Tensor) -> Tensor:
-        x = x.to(torch.get_default_dtype()) if not x.is_floating_point() else x
-        if self == Scale():
-            return x
-        return (x / self.divisor - self.mean) / self.std
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +138,11 @@ class Federation:
     test: Ragged
     kind: Kind = "classification"
     outputs: int = 0  # classes, or targets of a regression
-    scale: Scale = Scale()
     truth: NDArray[np.int64] | None = None  # (N,) true cluster
+    mixture: NDArray[np.float64] | None = None  # (N, S) where clients are mixtures: how much of each distribution
     name: str = "own data"
+    note: str = ""  # what its maker has to say: samples left over, clients that are copies
+    names: tuple[str, ...] | None = None  # of the clients, where they have names
 
     def __len__(self) -> int:
         return len(self.train)
@@ -134,6 +162,10 @@ class Federation:
         first = self.domains[0]
         return tuple(first.take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
 
+    def domain_of(self, client: int) -> Domain:
+        """The domain of a client's first sample."""
+        return self.domains[int(torch.searchsorted(self._starts, self.train.row(client)[0], right=True)) - 1]
+
     def client(self, client: int) -> ClientData:
         """The data of one client."""
         return ClientData(self, client)
@@ -145,12 +177,12 @@ class Federation:
         if not len(numbers) or bool((where == where[0]).all()):
             domain = int(where[0]) if len(numbers) else 0
             x, y = self.domains[domain].take(numbers - self._starts[domain])
-            return self.scale(x).contiguous(), y
+            return x.contiguous(), y
         parts = [(d, torch.nonzero(where == d)[:, 0]) for d in where.unique().tolist()]
         taken = [self.domains[d].take(numbers[rows] - self._starts[d]) for d, rows in parts]
         back = torch.argsort(torch.cat([rows for _, rows in parts]))
         x, y = torch.cat([t[0] for t in taken])[back], torch.cat([t[1] for t in taken])[back]
-        return self.scale(x).contiguous(), y
+        return x.contiguous(), y
 
     @staticmethod
     def of(data: Federation | Sequence[tuple[ArrayLike, ...]]) -> Federation:
@@ -187,6 +219,7 @@ class Federation:
         crc = 0
         for domain in self.domains:
             crc = zlib.crc32(f"{domain.turns} {domain.relabel}".encode(), crc)
+            crc = zlib.crc32(b"" if domain.scale is None else domain.scale.bytes(), crc)
             for table in (domain.x, domain.y):
                 crc = zlib.crc32(table.contiguous().view(torch.uint8).numpy().data, crc)
         for split in (self.train, self.test):
@@ -198,14 +231,37 @@ class Federation:
         return f"<{self.describe()}>"
 
     def describe(self) -> str:
-        """One line: clients, samples min/median/max, true clusters."""
-        n = self.train.lengths.numpy()
-        clusters = f", {len(np.unique(self.truth))} true clusters" if self.truth is not None else ""
-        spread = f"{n.min()}/{int(np.median(n))}/{n.max()}"
-        return (
-            f"{self.name}: {len(self)} clients, {int(n.sum())} training samples (min/median/max {spread}), "
-            f"{len(self.test.numbers)} test samples{clusters}"
-        )
+        """One line: clients, samples and classes of a client (min/median/max), true clusters or distributions."""
+        parts = [
+            f"{self.name}: {len(self):,} clients",
+            f"{int(self.train.lengths.sum()):,} training samples ({_spread(self.train.lengths.numpy())})",
+            f"{len(self.test.numbers):,} test samples",
+        ]
+        if self.kind == "classification" and len(self):
+            parts.append(f"classes per client {_spread(self.labels_per_client())} of {self.outputs}")
+        if self.truth is not None:
+            parts.append(f"{len(np.unique(self.truth))} true clusters")
+        if self.mixture is not None:
+            parts.append(f"mixtures of {self.mixture.shape[1]} distributions")
+        return ", ".join([*parts, *([self.note] if self.note else [])])
+
+    def labels_per_client(self) -> NDArray[np.int64]:
+        """(N,) how many different labels a client trains on."""
+        seen = np.zeros((len(self), max(self.outputs, 1)), dtype=bool)
+        seen[self.train.owners(), self.labels(self.train)] = True
+        return seen.sum(1, dtype=np.int64)
+
+    def labels(self, split: Ragged) -> NDArray[np.int64]:
+        """The label of every sample of a split, as its client sees it."""
+        found = np.empty(len(split.numbers), dtype=np.int64)
+        where = torch.searchsorted(self._starts, split.numbers, right=True) - 1
+        for d in where.unique().tolist():
+            rows = where == d
+            domain = self.domains[d]
+            y = domain.y[split.numbers[rows] - self._starts[d]]
+            found[rows.numpy()] = (y if domain.relabel is None else domain.relabel[y]).numpy()
+        # What is wrong with a label outside the head is said by `check`; here it only must not break the counting.
+        return np.clip(found, 0, max(self.outputs, 1) - 1)
 
     def check(self) -> Federation:
         """Refuse what no training could survive, naming the client: no data, NaN or Inf, labels outside the head."""
@@ -237,3 +293,8 @@ class Federation:
                     bad = not bool((x if what == "x" else y).isfinite().all())
                 if bad:
                     raise CoterieError(f"data: client {client} {fault}")
+
+
+def _spread(counts: NDArray[np.int64]) -> str:
+    low, middle, high = int(counts.min()), int(np.median(counts)), int(counts.max())
+    return f"{low:,} each" if low == high else f"min/median/max {low:,}/{middle:,}/{high:,}"

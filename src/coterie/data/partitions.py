@@ -51,11 +51,10 @@ class IID:
         """Deal."""
         train, test = deal(len(data.y), self.clients, self.test, rng)
         return Federation(
-            (Domain(data.x, data.y),),
+            (data.domain,),
             Ragged.of([t.numpy() for t in train]),
             Ragged.of([t.numpy() for t in test]),
             outputs=data.classes,
-            scale=data.scale,
             name=f"{data.name}, iid",
         )
 
@@ -88,7 +87,6 @@ class Rotated:
             Ragged.of([rows.numpy() + start for rows, start in zip(train, first, strict=True)]),
             Ragged.of([rows.numpy() + start for rows, start in zip(test, first, strict=True)]),
             outputs=data.classes,
-            scale=data.scale,
             truth=truth.astype(np.int64),
             name=f"{data.name}, rotated by {', '.join(f'{a:g}' for a in self.angles)} degrees",
         )
@@ -97,5 +95,5 @@ class Rotated:
         turns = angle / 90
         square = data.x.shape[-2] == data.x.shape[-1]
         if turns == int(turns) and (square or int(turns) % 2 == 0):
-            return Domain(data.x, data.y, turns=int(turns) % 4)  # exact, and nothing is copied
-        return Domain(rotate(data.x, angle), data.y)
+            return Domain(data.x, data.y, data.scale, turns=int(turns) % 4)  # exact, and nothing is copied
+        return Domain(rotate(data.x, angle), data.y, data.scale)
