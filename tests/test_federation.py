@@ -15,7 +15,9 @@ from torch import Tensor
 
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Domain, Federation, Ragged, Scale
-from coterie.data.partitions import IID, Rotated, deal, rotate
+from coterie.data.partitions.clientwise import IID
+from coterie.data.partitions.clusterwise import Rotated
+from coterie.data.views import rotate
 from coterie.data.synthetic import SyntheticRegression
 from coterie.errors import CoterieError
 
@@ -353,10 +355,10 @@ def test_partitions_that_cannot_be_are_refused() -> None:
     refuse_to_deal(IID(clients=5), images(4), "4 samples cannot be dealt to 5 clients")
 
 
-def test_deal_holds_out_a_share_of_every_hand() -> None:
-    train, test = deal(20, 4, 0.4, rng())
-    assert [len(hand) for hand in train] == [3] * 4
-    assert [len(hand) for hand in test] == [2] * 4
+def test_iid_holds_out_a_share_of_every_hand() -> None:
+    made = IID(clients=4, test=0.4)(images(20), rng())
+    assert made.train.lengths.tolist() == [3] * 4
+    assert made.test.lengths.tolist() == [2] * 4
 
 
 # -------------------------------------------------------------------------------------------- synthetic

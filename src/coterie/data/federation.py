@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -214,6 +214,39 @@ class Federation:
 
         return from_arrays(clients, test=test, truth=truth, outputs=outputs, seed=seed)
 
+    def take(self, clients: ArrayLike, note: str = "") -> Federation:
+        """A federation of these clients, numbered anew in this order; a client may come twice."""
+        chosen = np.asarray(clients)
+        return replace(
+            self,
+            train=self.train.take(chosen),
+            test=self.test.take(chosen),
+            truth=None if self.truth is None else self.truth[chosen],
+            mixture=None if self.mixture is None else self.mixture[chosen],
+            names=None if self.names is None else tuple(self.names[c] for c in chosen),
+            note=", ".join(part for part in (self.note, note) if part),
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Federation], name: str) -> Federation:
+        """Several federations of one kind as one; the true cluster of a client is the part it came from."""
+        starts = np.cumsum([0, *(int(part._starts[-1]) for part in parts)])
+        splits = []
+        for split in ([part.train for part in parts], [part.test for part in parts]):
+            numbers = torch.cat([rows.numbers + int(start) for rows, start in zip(split, starts, strict=False)])
+            lengths = torch.cat([rows.lengths for rows in split])
+            splits.append(Ragged(numbers, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])))
+        return Federation(
+            tuple(domain for part in parts for domain in part.domains),
+            train=splits[0],
+            test=splits[1],
+            kind=parts[0].kind,
+            outputs=max(part.outputs for part in parts),
+            truth=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+            name=name,
+            note=", ".join(part.note for part in parts if part.note),
+        )
+
     def checksum(self) -> int:
         """Of all samples and who has them: other data, other number."""
         crc = 0
@@ -238,7 +271,9 @@ class Federation:
             f"{len(self.test.numbers):,} test samples",
         ]
         if self.kind == "classification" and len(self):
-            parts.append(f"classes per client {_spread(self.labels_per_client())} of {self.outputs}")
+            parts.append(
+                f"classes per client {_spread(self.labels_per_client()).removesuffix(' each')} of {self.outputs}"
+            )
         if self.truth is not None:
             parts.append(f"{len(np.unique(self.truth))} true clusters")
         if self.mixture is not None:
@@ -249,7 +284,7 @@ class Federation:
         """(N,) how many different labels a client trains on."""
         seen = np.zeros((len(self), max(self.outputs, 1)), dtype=bool)
         seen[self.train.owners(), self.labels(self.train)] = True
-        return seen.sum(1, dtype=np.int64)
+        return np.asarray(seen.sum(1))
 
     def labels(self, split: Ragged) -> NDArray[np.int64]:
         """The label of every sample of a split, as its client sees it."""

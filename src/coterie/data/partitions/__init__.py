@@ -1,0 +1,1 @@
+"""Ways to spread a data set over clients: seeded, pure, every sample used at most once unless `reuse` is asked for."""

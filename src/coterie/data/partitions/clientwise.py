@@ -1,0 +1,166 @@
+"""Each client differs from each other on its own account: no hidden clusters."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from coterie.data.dataset import Dataset
+from coterie.data.dealing import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma
+from coterie.data.federation import Federation
+from coterie.data.spread import Deal, spread, whole
+from coterie.data.views import want_labels
+from coterie.domains import STRICT, TestSplit
+from coterie.errors import CoterieError
+
+FEWER = "use fewer clients, a larger alpha, or a smaller at_least"
+
+
+@dataclass(frozen=True, config=STRICT)
+class IID:
+    """Everyone alike: samples shuffled and dealt evenly."""
+
+    paper: ClassVar[str] = "McMahan et al. 2017, arXiv:1602.05629"
+
+    clients: PositiveInt = 40
+    test: TestSplit = None  # share held out, or official; nothing said: official where there is one, else 0.2
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Deal."""
+        deal = Deal(whole(data.classes), equal(self.clients), self.clients)
+        return spread(data, Pools.of(data, self.test, rng), deal, rng, "iid")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Quantity:
+    """Quantity skew: everyone's labels alike, sizes drawn from Dirichlet(alpha)."""
+
+    paper: ClassVar[str] = "Li et al. 2022, arXiv:2102.02079 (section 4, quantity skew)"
+
+    clients: PositiveInt = 40
+    alpha: PositiveFloat = 0.5
+    at_least: PositiveInt = 10  # samples of a client, training and test together
+    test: TestSplit = None
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Draw sizes, then deal."""
+        pools, strata = Pools.of(data, self.test, rng), whole(data.classes)
+        shares = drawn(
+            lambda slots: log_gamma(self.alpha, 1, slots, rng),
+            self.clients,
+            lambda shares: pools.enough(shares, strata, self.at_least),
+            *("clients", FEWER),
+        )
+        shares = pools.mended(shares, strata, self.at_least)
+        return spread(data, pools, Deal(strata, shares, self.clients), rng, f"sizes Dirichlet({self.alpha:g})")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Dirichlet:
+    """Client-wise label skew: each class is shared among clients as Dirichlet(alpha) says."""
+
+    paper: ClassVar[str] = "Hsu et al. 2019, arXiv:1909.06335; Ma et al. 2022, arXiv:2202.06187 (client-wise)"
+
+    clients: PositiveInt = 40
+    alpha: PositiveFloat = 0.1
+    at_least: PositiveInt = 10  # samples of a client, training and test together
+    # Clients below at_least are drawn again, left out, or (WeCFL's code) replaced by copies of others: said in the line
+    # that describes the federation.
+    poor: Literal["redraw", "drop", "duplicate"] = "redraw"
+    test: TestSplit = None
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Draw shares, then cut each class by them."""
+        want_labels(data, "class")
+        pools, strata = Pools.of(data, self.test, rng), np.arange(data.classes)
+
+        def enough(shares: Floats) -> Bools:
+            return pools.enough(shares, strata, self.at_least)
+
+        shares = drawn(
+            lambda slots: log_gamma(self.alpha, data.classes, slots, rng),
+            self.clients,
+            enough if self.poor == "redraw" else lambda shares: np.ones(shares.shape[1], dtype=bool),
+            *("clients", FEWER),
+        )
+        if self.poor == "redraw":
+            shares = pools.mended(shares, strata, self.at_least)
+        name = f"Dirichlet({self.alpha:g})"
+        kept = np.flatnonzero(enough(shares))
+        if len(kept) == self.clients:
+            return spread(data, pools, Deal(strata, shares, self.clients), rng, name)
+        if not len(kept):
+            raise CoterieError(f"data.partition: no client would have {self.at_least} samples; {FEWER}")
+        made = spread(data, pools, Deal(strata, shares[:, kept], len(kept)), rng, name)
+        gone = self.clients - len(kept)
+        if self.poor == "drop":
+            return made.take(np.arange(len(kept)), f"{gone} clients with fewer than {self.at_least} samples left out")
+        copies = rng.choice(len(kept), gone)
+        return made.take(np.concatenate([np.arange(len(kept)), copies]), f"{gone} clients are copies of others")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Classes:
+    """n-class: each client has n classes, drawn at random; a class is shared equally by those who have it."""
+
+    paper: ClassVar[str] = "McMahan et al. 2017, arXiv:1602.05629; Ma et al. 2022, arXiv:2202.06187 (client-wise)"
+
+    clients: PositiveInt = 40
+    n: PositiveInt = 2  # classes of a client
+    at_least: PositiveInt = 2  # samples of a client, training and test together
+    test: TestSplit = None
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Draw classes, then cut each by who has it."""
+        want_labels(data, "class")
+        if self.n > data.classes:
+            raise CoterieError(f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}")
+        pools, strata = Pools.of(data, self.test, rng), np.arange(data.classes)
+        shares = drawn(
+            lambda slots: log_choice(self.n, strata, data.classes, slots, rng),
+            self.clients,
+            lambda shares: pools.enough(shares, strata, self.at_least),
+            *("clients", "use fewer clients or a smaller at_least"),
+        )
+        shares = pools.mended(shares, strata, self.at_least)
+        return spread(data, pools, Deal(strata, shares, self.clients), rng, f"{self.n} classes per client")
+
+
+@dataclass(frozen=True, config=STRICT)
+class PowerLaw:
+    """FedProx's: client i has classes i, i+1, ... (modulo), a few of each and then sizes by a lognormal."""
+
+    paper: ClassVar[str] = "Li et al. 2020, arXiv:1812.06127 (MNIST: 1,000 clients, 2 classes each)"
+
+    clients: PositiveInt = 40
+    n: PositiveInt = 2  # classes of a client
+    first: PositiveInt = 5  # samples of each of its classes that everyone has
+    sigma: PositiveFloat = 2.0  # of the lognormal that shares out the rest
+    test: TestSplit = 0.1  # of all samples, as FedProx does: the official test set is not kept apart
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Everyone's first samples, then the rest of each class by lognormal shares, cut to whole numbers."""
+        want_labels(data, "class")
+        if self.n > data.classes:
+            raise CoterieError(f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}")
+        pools = Pools.of(data, self.test, rng)
+        sizes = pools.sizes(0, np.arange(data.classes))
+        client, turn = (a.ravel() for a in np.indices((self.clients, self.n)))
+        label = (client + turn) % data.classes
+        weight = rng.lognormal(0.0, self.sigma, len(label))
+        rest = sizes - self.first * np.bincount(label, minlength=data.classes)
+        if rest.min() < 0:
+            c = int(rest.argmin())
+            raise CoterieError(
+                f"data.partition.first: class {c} has {sizes[c]} samples, too few for {self.first} to each of "
+                f"{int((sizes[c] - rest[c]) // self.first)} clients; use fewer clients or a smaller first"
+            )
+        total = np.bincount(label, weight, minlength=data.classes)
+        counts = self.first + np.floor(weight / total[label] * rest[label])
+        shares = np.zeros((data.classes, self.clients))
+        shares[label, client] = counts / sizes[label]
+        deal = Deal(np.arange(data.classes), shares, self.clients)
+        return spread(data, pools, deal, rng, f"power law, {self.n} classes per client")

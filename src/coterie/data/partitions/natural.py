@@ -1,0 +1,60 @@
+"""Clients as they are: samples that have an owner."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+
+from coterie.data.dataset import Dataset
+from coterie.data.dealing import Pools, held_out
+from coterie.data.federation import Federation, Ragged
+from coterie.domains import STRICT, TestSplit
+from coterie.errors import CoterieError
+
+
+@dataclass(frozen=True, config=STRICT)
+class Natural:
+    """One client per owner: a person, a writer, a hospital (the data set's client column)."""
+
+    paper: ClassVar[str] = "Caldas et al. 2018, arXiv:1812.01097 (LEAF)"
+
+    clients: PositiveInt | None = None  # so many of them, drawn at random; None: all
+    at_least: PositiveInt = 2  # owners with fewer samples, training and test together, are left out
+    test: TestSplit = None
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Group by owner."""
+        if data.client is None:
+            raise CoterieError(
+                f"data.partition: {data.name} does not say whose its samples are; name a client column, "
+                "or use another partition, such as data.partition.name=iid"
+            )
+        pools = Pools.of(data, self.test, rng)
+        owner, everyone = data.client, int(data.client.max()) + 1
+        if len(pools.rows) == 1:
+            mask = held_out(owner, pools.key, everyone, pools.share, rng)
+            rows = np.arange(len(owner))
+            splits = [rows[~mask], rows[mask]]
+        else:
+            splits = list(pools.rows)
+        train, test = (Ragged.by(owner[rows], rows, everyone) for rows in splits)
+        lengths = train.lengths.numpy()
+        kept = np.flatnonzero((lengths >= 1) & (lengths + test.lengths.numpy() >= self.at_least))
+        notes = []
+        if len(kept) < everyone:
+            notes.append(f"{everyone - len(kept)} owners with too few samples left out")
+        if self.clients is not None:
+            if self.clients > len(kept):
+                raise CoterieError(f"data.partition.clients: {data.name} has {len(kept)} clients, not {self.clients}")
+            kept = np.sort(rng.choice(kept, self.clients, replace=False))
+        made = Federation(
+            *((data.domain,), train, test),
+            kind=data.kind,
+            outputs=data.classes,
+            name=data.name,
+            names=data.client_names,
+        )
+        return made if len(kept) == everyone else made.take(kept, ", ".join(notes))
