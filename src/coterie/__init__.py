@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coterie.byclient import ByClient as ByClient
     from coterie.config import RunConfig as RunConfig
+    from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
     from coterie.driver import Result as Result
     from coterie.driver import run as run
@@ -56,6 +57,7 @@ __version__ = "0.1.0"
 _HOME = {
     "coterie.byclient": ("ByClient",),
     "coterie.config": ("RunConfig",),
+    "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.errors": ("CoterieError",),
     "coterie.means": ("mean", "mean_by"),

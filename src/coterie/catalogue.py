@@ -119,6 +119,8 @@ MODELS = Catalogue(
         "mlp": "coterie.zoo:MLP",
         "cnn": "coterie.zoo:CNN",
         "lenet": "coterie.zoo:LeNet",
+        "cnn1d": "coterie.zoo:CNN1D",
+        "lstm": "coterie.zoo:LSTM",
     },
 )
 DATASETS = Catalogue(
@@ -135,7 +137,7 @@ DATASETS = Catalogue(
         "uci-har": "coterie.data.har:UCIHAR",
         "synthetic": "coterie.data.synthetic:Synthetic",
         "synthetic-regression": "coterie.data.synthetic:SyntheticRegression",
-        "npz": "coterie.data.tables:NPZ",
+        "npz": "coterie.data.npz:NPZ",
         "csv": "coterie.data.tables:CSV",
         "parquet": "coterie.data.tables:Parquet",
         "image-folder": "coterie.data.folder:ImageFolder",

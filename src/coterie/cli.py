@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coterie import datacli
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(datacli.app, name="data")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
 
@@ -42,8 +45,9 @@ def run(
     Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
     """
     from coterie import console
+    from coterie.config import split_words
 
-    file, changes = _split(words or [])
+    file, changes = split_words(words or [])
     if resume is not None and (file is not None or out is not None):
         raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
     config = _config(file, changes, resume)
@@ -52,11 +56,15 @@ def run(
         _print_json(
             {"run_dir": str(result.run_dir), "rounds": config.rounds}
             | console.as_json(result.summary)
+            | ({} if result.newcomers is None else {"newcomers": console.as_json(result.newcomers.summary)})
             | {"seconds": round(result.seconds, 3)}
         )
         return
     stdout = _console()
-    stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
+    rows = [(config.method.name, result.summary, result.seconds)]
+    if result.newcomers is not None:
+        rows.append((f"{config.method.name}, newcomers", result.newcomers.summary, result.seconds))
+    stdout.print(console.results(rows))
     lost = console.missing_line(result.history)
     if lost:
         stdout.print(lost, style="yellow")
@@ -70,16 +78,14 @@ def demo(
 ) -> None:
     """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
     from coterie import console
-    from coterie.config import build_data, read
+    from coterie.config import read
 
     stdout = _console()
     base = out or _free_directory("demo")
-    if not as_json:
-        stdout.print(build_data(read(None)).describe(), highlight=False, soft_wrap=True)
-    rows = []
+    rows: list[tuple[str, Result[Any]]] = []
     for name in ("fedavg", "wecfl"):
         config = read(None, [f"method.name={name}"])
-        rows.append((name, _run(config, base / name, False, as_json)))
+        rows.append((name, _run(config, base / name, False, as_json, announce=not rows)))
     if as_json:
         _print_json(
             {"run_dir": str(base)}
@@ -100,12 +106,6 @@ def methods(as_json: AsJson = False) -> None:
 def models(as_json: AsJson = False) -> None:
     """List the models."""
     _list("MODELS", as_json)
-
-
-@app.command()
-def datasets(as_json: AsJson = False) -> None:
-    """List the data sets."""
-    _list("DATASETS", as_json)
 
 
 @app.command()
@@ -147,32 +147,29 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
     return read(None, changes, base=read_file(resume / "config.yaml"))
 
 
-def _run(config: RunConfig, path: Path, resume: bool, quiet: bool) -> Result[Any]:
+def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True) -> Result[Any]:
     from coterie import console
     from coterie.config import build, resolved
     from coterie.driver import drive
     from coterie.setup import check, make_engine
     from coterie.store import RunDirectory
 
+    stderr = _console(stderr=True, quiet=quiet)
+    datacli.fetch_for(config, stderr)
     job = build(config)
+    if announce:
+        stderr.print(job.federation.describe(), highlight=False, soft_wrap=True)
     check(job.model, job.federation, config.settings)
     store = RunDirectory(
         path, job.method, job.model, job.federation, config.settings, resume, resolved(config, job.method)
     )
     engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
-    stderr = _console(stderr=True, quiet=quiet)
     try:
         with engine as opened, console.progress(stderr, config.method.name) as listen:
             return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; go on with: coterie run --resume {path}\n")
         raise typer.Exit(130) from None
-
-
-def _split(words: list[str]) -> tuple[Path | None, list[str]]:
-    if words and "=" not in words[0]:
-        return Path(words[0]), words[1:]
-    return None, words
 
 
 def _free_directory(name: str) -> Path:

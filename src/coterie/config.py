@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,13 +14,13 @@ from pydantic.dataclasses import dataclass as validated
 
 from coterie.catalogue import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
 from coterie.data.dataset import Dataset
+from coterie.data.federate import federate, makes_clients
 from coterie.data.federation import Federation
 from coterie.domains import STRICT
 from coterie.driver import Settings
-from coterie.errors import CoterieError, suggest
+from coterie.errors import CoterieError
 from coterie.explain import explain
 from coterie.methods.contract import Method
-from coterie.seeds import Purpose, generator
 from coterie.setup import Job, as_method, named_model
 from coterie.tasks import Local
 
@@ -83,19 +82,34 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     if file is not None:
         tree |= {key: _named(key, value) for key, value in read_file(file).items()}
     said = {word.partition("=")[0] for word in words}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise CoterieError(f"'{word}': expected key=value, for example method.k=4")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise CoterieError(f"{key}: '{text}' is not a YAML value") from None
+    for key, value in (_word(word) for word in words):
         _set(tree, key.split("."), _named(key, value), said)
     try:
         return TypeAdapter(RunConfig).validate_python(tree)
     except ValidationError as error:
         raise explain(error, "", RunConfig) from None
+
+
+def split_words(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The file of a command's words, if there is one, and the changes after it."""
+    if words and "=" not in words[0]:
+        return Path(words[0]), list(words[1:])
+    return None, list(words)
+
+
+def parameters(words: Sequence[str], kind: str) -> Tree:
+    """`key=value` words as the parameters of one thing; `data.key=value` is the same as `key=value`."""
+    return {key.removeprefix(f"{kind}."): value for key, value in map(_word, words)}
+
+
+def _word(word: str) -> tuple[str, Any]:
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise CoterieError(f"'{word}': expected key=value, for example method.k=4")
+    try:
+        return key, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise CoterieError(f"{key}: '{text}' is not a YAML value") from None
 
 
 def read_file(file: Path) -> Tree:
@@ -130,7 +144,8 @@ def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
         node = below
     *above, last = path
     if last == "name" and above and node.get("name") != value:
-        _rename(node, ".".join(above), str(value))
+        partitioned = any(key.startswith("data.partition") for key in said)
+        _rename(node, ".".join(above), str(value), partitioned)
     if last in ("epochs", "steps"):  # one replaces the other, unless both were asked for, which is then refused
         other = "steps" if last == "epochs" else "epochs"
         if ".".join([*above, other]) not in said:
@@ -142,22 +157,16 @@ NAMED = ("data", "data.partition", "model", "method", "engine")
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 
-def _rename(node: Tree, kind: str, name: str) -> None:
+def _rename(node: Tree, kind: str, name: str, partitioned: bool) -> None:
+    """Forget the parameters that the new thing does not know; data that is `owned` brings its clients along."""
     if kind not in _KINDS:
         return
     found = _KINDS[kind].find(name)
     known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
-    if kind == "data" and not _is_federation(found):
+    if kind == "data" and not makes_clients(found) and (partitioned or not getattr(found, "owned", False)):
         known.add("partition")
     for key in set(node) - known - {"name"}:
         del node[key]
-
-
-def _is_federation(found: Any) -> bool:
-    """Whether a data source makes its own clients (a generator, a user's function) and takes no partition."""
-    if not isinstance(found, type):
-        return True
-    return "rng" in inspect.signature(found.__call__).parameters
 
 
 # ------------------------------------------------------------------------------------------- building
@@ -246,25 +255,12 @@ def _base(given: Any, default: Any, local: Local) -> Any:
 
 def build_data(config: RunConfig) -> Federation:
     """The federation."""
-    rng = generator(config.seed, Purpose.PARTITION)
-    made = DATASETS.build(config.data.name, config.data.params)
     partition = config.data.partition
-    found: object = made  # what a user's function gave
-    if ":" not in config.data.name:
-        found = made(rng) if _is_federation(type(made)) else made()
-    if not isinstance(found, Federation | Dataset):
+    made = DATASETS.build(config.data.name, config.data.params)
+    if ":" in config.data.name and not isinstance(made, Dataset | Federation):
         raise CoterieError(
-            f"data.name: '{config.data.name}' gave a {type(found).__name__}; expected a Federation, "
-            "for example from coterie.Federation.from_arrays"
+            f"data.name: '{config.data.name}' gave a {type(made).__name__}; expected a Federation, "
+            "for example from coterie.Federation.from_arrays, or a Dataset"
         )
-    if isinstance(found, Federation):
-        if partition is not None:
-            raise CoterieError(f"data.partition: '{config.data.name}' has clients of its own; leave the partition out")
-        return found
-    if partition is None:
-        raise CoterieError(
-            f"data.partition: '{config.data.name}' must be spread over clients; write for example "
-            f"data.partition.name=rotated.{suggest('', PARTITIONS.places)}"
-        )
-    spread: Federation = PARTITIONS.build(partition.name, partition.params)(found, rng)
-    return spread
+    how = None if partition is None else PARTITIONS.build(partition.name, partition.params)
+    return federate(made, how, seed=config.seed)

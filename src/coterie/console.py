@@ -11,6 +11,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -86,7 +87,7 @@ def listing(entries: Sequence[Entry]) -> Table:
     for column, style in (("name", "bold cyan"), ("what it is", ""), ("paper", "dim")):
         table.add_column(column, style=style, no_wrap=column == "name")
     for entry in entries:
-        table.add_row(*dataclasses.astuple(entry))
+        table.add_row(*map(escape, dataclasses.astuple(entry)))
     return table
 
 

@@ -15,5 +15,5 @@ ShareBelowOne: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 
 # Of a partition: the share of each client's samples that is held out, or the data set's official test set, dealt out
-# as its training set is. None: official where there is one, otherwise a fifth.
-TestSplit: TypeAlias = ShareBelowOne | Literal["official"] | None
+# as its training set is. auto: official where there is one, otherwise a fifth.
+TestSplit: TypeAlias = ShareBelowOne | Literal["official", "auto"]

@@ -29,7 +29,7 @@ from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import as_method, as_model, check, make_engine
-from coterie.tasks import Cohort, Evaluated
+from coterie.tasks import Cohort, Evaluated, Roster
 
 if TYPE_CHECKING:
     from coterie.serving import Served
@@ -51,6 +51,7 @@ class Settings:
     quorum: Share = 0.5  # share of the asked clients that must answer
     retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
     dropout: ShareBelowOne = 0.0  # simulated: the chance that a client asked does not answer
+    newcomers: ShareBelowOne = 0.0  # share of the clients kept from training, and taken in by the method after it
     checkpoint_every: PositiveInt = 5  # rounds, where the run has a directory; the last one always
 
     def per_round(self, clients: int) -> int:
@@ -60,6 +61,13 @@ class Settings:
     def evaluated(self, clients: int) -> int:
         """How many clients are evaluated."""
         return _how_many("evaluate_on", self.evaluate_on, clients)
+
+    def kept_back(self, clients: int) -> int:
+        """How many clients are newcomers."""
+        many = round(self.newcomers * clients)
+        if many >= clients:
+            raise CoterieError(f"newcomers: {self.newcomers:g} of {clients} clients leaves none to train on")
+        return many
 
 
 def _how_many(key: str, share: int | float, clients: int) -> int:
@@ -89,13 +97,15 @@ class Result(Generic[State]):
     federation: Federation = field(repr=False)  # the clients it was trained on
     settings: Settings
     memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
+    newcomers: Evaluation | None = None  # those kept from training (`newcomers=0.3`), after they were taken in
     run_dir: Path | None = None
 
     @property
     def assignments(self) -> NDArray[np.int64]:
         """The cluster of each client, by id: 0 for methods without clusters, -1 for clients not evaluated."""
         found = np.full(len(self.federation), -1, dtype=np.int64)
-        found[self.clients.ids.numpy()] = 0 if self.clients.choice is None else self.clients.choice.numpy()
+        for reply in [self.clients, *([self.newcomers.clients] if self.newcomers else [])]:
+            found[reply.ids.numpy()] = 0 if reply.choice is None else reply.choice.numpy()
         return found
 
     @property
@@ -118,7 +128,9 @@ class Result(Generic[State]):
         """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is."""
         from coterie.serving import predict
 
-        return predict(self, self.state, self.federation, client, 0, x)
+        new = self.newcomers is not None and client in self.newcomers.clients.ids
+        state = self.newcomers.state if self.newcomers is not None and new else self.state
+        return predict(self, state, self.federation, client, 0, x)
 
     def network(self, cluster: int = 0) -> nn.Module:
         """The trained network of a cluster, to use or save as any other."""
@@ -147,6 +159,7 @@ def run(
     quorum: float = 0.5,
     retries: int = 2,
     dropout: float = 0.0,
+    newcomers: float = 0.0,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 5,
@@ -164,6 +177,7 @@ def run(
     weigh_clients: how clients count in accuracy and macro-F1: by "test" size, "train" size or "equal".
     quorum, retries: the share of asked clients that must answer, and how often a round is repeated where they do not.
     dropout: simulated, the chance that a client asked does not answer.
+    newcomers: the share of the clients that has no part in training and is taken in after it: result.newcomers.
     out, resume, checkpoint_every: a directory for the log, the assignments and the checkpoints; with resume=True and
     the same arguments the run goes on from the last checkpoint there.
     listeners: functions that are told every event (RunStarted, RoundDone, RunEnded).
@@ -182,6 +196,7 @@ def run(
         quorum=quorum,
         retries=retries,
         dropout=dropout,
+        newcomers=newcomers,
         checkpoint_every=checkpoint_every,
     )
     federation = Federation.of(federation)
@@ -221,7 +236,7 @@ def _drive(
     store: Any,
     listeners: Sequence[Listener],
 ) -> Result[State]:
-    roster, began = federation.roster, time.perf_counter()
+    (roster, kept_back), began = crowd(federation, settings), time.perf_counter()
     history: list[RoundDone] = []
     with one_thread():
         state = method.init(model, roster, generator(settings.seed, Purpose.INIT))
@@ -240,9 +255,9 @@ def _drive(
         _tell(listeners, start)
         evaluated: Evaluation | None = None
         for t in range(done, settings.rounds):
-            state, event = _round(method, state, federation, settings, engine, t)
+            state, event = _round(method, state, roster, settings, engine, t)
             if (t + 1) % settings.evaluate_every == 0 or t + 1 == settings.rounds:
-                evaluated = evaluate(method, state, federation, settings, engine, t)
+                evaluated = evaluate(method, state, federation, settings, engine, t, roster)
                 event = replace(event, summary=evaluated.summary, unscored=evaluated.unscored)
             history.append(event)
             # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
@@ -251,25 +266,29 @@ def _drive(
             if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
                 store.save(state, engine.memory, t + 1)
         if evaluated is None:  # resumed with nothing left to do
-            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1)
+            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1, roster)
+        newcomers = meet(method, state, federation, settings, engine, kept_back)
         seconds = time.perf_counter() - began
-        _tell(listeners, RunEnded(evaluated.clients, evaluated.summary, seconds))
+        ended = RunEnded(
+            evaluated.clients, evaluated.summary, seconds, None if newcomers is None else newcomers.clients
+        )
+        _tell(listeners, ended)
     path = None if store is None else store.path
     return Result(
         *(method, model, state, tuple(history), evaluated.clients, evaluated.summary),
-        *(seconds, federation, settings, engine.memory),
+        *(seconds, federation, settings, engine.memory, newcomers),
         run_dir=path,
     )
 
 
 def _round(
-    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, t: int
+    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int
 ) -> tuple[State, RoundDone]:
     """One round, repeated with other clients while too few answer."""
     began = time.perf_counter()
     for attempt in range(settings.retries + 1):
-        ids = sample(federation, settings, t, attempt)
-        cohort = Cohort(ids, t, federation.roster, generator(settings.seed, Purpose.METHOD, t, attempt))
+        ids = sample(roster, settings, t, attempt)
+        cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         gone = drop(ids, settings, t, attempt)
         ask = Asker(engine, ids, settings.seed, t, quorum=settings.quorum, gone=gone)
         engine.memory.begin()
@@ -288,16 +307,26 @@ def _round(
     raise AssertionError("unreachable")
 
 
-def sample(federation: Federation, settings: Settings, t: int, attempt: int) -> Tensor:
+def crowd(federation: Federation, settings: Settings) -> tuple[Roster, Roster]:
+    """Who trains, and who is kept back to come anew after it."""
+    everyone = federation.roster
+    many = settings.kept_back(len(federation))
+    chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(federation), many, replace=False)
+    new = torch.zeros(len(federation), dtype=torch.bool)
+    new[torch.from_numpy(chosen)] = True
+    return Roster(everyone.ids[~new], everyone.n[~new]), Roster(everyone.ids[new], everyone.n[new])
+
+
+def sample(roster: Roster, settings: Settings, t: int, attempt: int) -> Tensor:
     """Who takes part in round t: the same for every method under the same seed."""
     rng = generator(settings.seed, Purpose.COHORT, t, attempt)
-    return _some(federation, settings.per_round(len(federation)), rng)
+    return _some(roster, settings.per_round(len(roster.ids)), rng)
 
 
-def _some(federation: Federation, many: int, rng: np.random.Generator) -> Tensor:
-    if many == len(federation):
-        return federation.roster.ids
-    return torch.from_numpy(np.sort(rng.choice(len(federation), many, replace=False)))
+def _some(roster: Roster, many: int, rng: np.random.Generator) -> Tensor:
+    if many == len(roster.ids):
+        return roster.ids
+    return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), many, replace=False)))]
 
 
 def drop(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
@@ -313,20 +342,28 @@ class Evaluation:
     clients: Evaluated
     summary: Summary
     unscored: tuple[Missing, ...]
+    state: Any = field(repr=False)  # the method's, with these clients in their places
 
 
 def evaluate(
-    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, t: int
+    method: Method[State],
+    state: State,
+    federation: Federation,
+    settings: Settings,
+    engine: Engine,
+    t: int,
+    roster: Roster,
+    many: int | None = None,
 ) -> Evaluation:
     """Every client's score under the method's own rule; looks, and changes nothing."""
     rng = generator(settings.seed, Purpose.EVALUATION)
-    ids = _some(federation, settings.evaluated(len(federation)), rng)
+    ids = _some(roster, settings.evaluated(len(roster.ids)) if many is None else many, rng)
     ask = Asker(engine, ids, settings.seed, t, keep=False)
     if isinstance(method, Admits):
         rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
         # As many at a time as take part in a round: evaluation needs no more room than training.
-        for some in ids.split(max(settings.per_round(len(federation)), 32)):
-            state = method.admit(state, Cohort(some, t, federation.roster, rng), ask)
+        for some in ids.split(max(_how_many("participation", settings.participation, len(federation)), 32)):
+            state = method.admit(state, Cohort(some, t, roster, rng), ask)
     reply: Evaluated = ask(method.predictor(state))
     if not len(reply.ids):
         first = min(ask.missing.values(), key=lambda m: m.client)
@@ -335,9 +372,20 @@ def evaluate(
     weights = by[settings.weigh_clients].double() * (reply.n > 0)
     if not float(weights.sum()):
         raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
-    truth = None if federation.truth is None else federation.truth[reply.ids.numpy()]
+    ids_ = reply.ids.numpy()
+    truth = None if federation.truth is None else federation.truth[ids_]
+    mixture = None if federation.mixture is None else federation.mixture[ids_]
     unscored = tuple(ask.missing[c] for c in sorted(ask.missing))
-    return Evaluation(reply, summarise(reply, weights, truth), unscored)
+    return Evaluation(reply, summarise(reply, weights, truth, mixture), unscored, state)
+
+
+def meet(
+    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, new: Roster
+) -> Evaluation | None:
+    """Clients that had no part in training find their place by the method's own rule, and are evaluated."""
+    if not len(new.ids):
+        return None
+    return evaluate(method, state, federation, settings, engine, settings.rounds, new, many=len(new.ids))
 
 
 def _tell(listeners: Sequence[Listener], event: RunStarted | RoundDone | RunEnded) -> None:

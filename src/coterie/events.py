@@ -44,6 +44,7 @@ class RunEnded:
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary
     seconds: float
+    newcomers: Evaluated | None = None  # clients kept from training, after they were taken in
 
 
 Event: TypeAlias = RunStarted | RoundDone | RunEnded

@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.tasks import Evaluated
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 def accuracy_and_macro_f1(truth: Tensor, predicted: Tensor) -> tuple[float, float]:
@@ -41,9 +42,22 @@ def agreement(truth: Ints, found: Ints) -> Agreement:
     )
 
 
+def mixture_error(truth: Floats, found: Floats) -> float:
+    """How far clients' found mixtures (n, K) are from the true ones (n, S): the mean total variation, 0 is perfect.
+
+    Which found component stands for which distribution is chosen as well as possible; what is left over is wrong.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    agreed = np.minimum(truth[:, :, None], found[:, None, :]).sum(0)  # (S, K)
+    rows, columns = linear_sum_assignment(agreed, maximize=True)
+    return float(1.0 - agreed[rows, columns].sum() / len(truth))
+
+
 @dataclass(frozen=True)
 class Summary:
-    """One evaluation over many clients. accuracy and macro_f1 are None for regression; ari and nmi without a truth."""
+    """One evaluation over many clients. accuracy and macro_f1 are None for regression; ari and nmi without true
+    clusters, mixture_error where clients are no mixtures."""
 
     loss: float
     accuracy: float | None
@@ -52,9 +66,18 @@ class Summary:
     sizes: tuple[int, ...]  # clients per cluster in use, by ascending cluster number
     ari: float | None
     nmi: float | None
+    mixture_error: float | None = None
 
 
-def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None) -> Summary:
+def _weights(reply: Evaluated, found: Ints) -> Floats:
+    """(n, K) how much of each cluster a client was found to be; all of one, for hard methods."""
+    if reply.shares is not None:
+        return np.asarray(reply.shares.double().numpy())
+    names, column = np.unique(found, return_inverse=True)
+    return np.eye(len(names))[column]
+
+
+def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Floats | None = None) -> Summary:
     """The weighted mean over clients, and the clusters they used."""
     share = (weights.double() / weights.sum()).numpy()
     found = reply.choice.numpy() if reply.choice is not None else np.zeros(len(reply.ids), dtype=np.int64)
@@ -73,4 +96,5 @@ def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None) -> Summary:
         sizes=tuple(int(s) for s in sizes),
         ari=match.ari if match else None,
         nmi=match.nmi if match else None,
+        mixture_error=None if mixture is None else mixture_error(mixture, _weights(reply, found)),
     )

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     BATCHES = 5
     DROPOUT = 6
     EVALUATION = 7
+    NEWCOMERS = 8
 
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:

@@ -20,7 +20,7 @@ from coterie import checkpoint
 from coterie.asking import Asker
 from coterie.client import ClientData, Workbench
 from coterie.data.federation import Federation
-from coterie.driver import Result, Settings, evaluate, one_thread
+from coterie.driver import Result, Settings, crowd, evaluate, meet, one_thread
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.errors import CoterieError
@@ -135,16 +135,18 @@ def load(
     saves = sorted((path / "checkpoints").glob("round-*.safetensors"))
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load")
-    template = job.method.init(job.model, job.federation.roster, generator(settings.seed, Purpose.INIT))
+    roster, kept_back = crowd(job.federation, settings)
+    template = job.method.init(job.model, roster, generator(settings.seed, Purpose.INIT))
     saved = checkpoint.load(saves[-1], template, job.method, belongs(job.method, job.model, job.federation, settings))
     engine = Sequential(job.model, job.federation)
     engine.memory.restore(saved.memory)
     with one_thread():
-        found = evaluate(job.method, saved.state, job.federation, settings, engine, saved.round - 1)
+        found = evaluate(job.method, saved.state, job.federation, settings, engine, saved.round - 1, roster)
+        newcomers = meet(job.method, saved.state, job.federation, settings, engine, kept_back)
     history = read_history(path, saved.round)
     return Result(
         *(job.method, job.model, saved.state, history, found.clients, found.summary),
-        *(sum(event.seconds for event in history), job.federation, settings, engine.memory),
+        *(sum(event.seconds for event in history), job.federation, settings, engine.memory, newcomers),
         run_dir=path,
     )
 

@@ -83,8 +83,9 @@ def named_model(name: str, params: dict[str, Any], federation: Federation) -> Mo
 def check(model: Model, federation: Federation, settings: Settings) -> None:
     """Everything that can be known to fail before a run starts."""
     federation.check()
-    settings.per_round(len(federation))
-    settings.evaluated(len(federation))
+    trained = len(federation) - settings.kept_back(len(federation))
+    settings.per_round(trained)
+    settings.evaluated(trained)
     if not len(federation.test.numbers):
         raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
     check_fit(model, federation)

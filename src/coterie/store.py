@@ -3,6 +3,7 @@
 config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
 run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
+newcomers.json     the same of clients kept from training, where there are any
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from coterie.events import Event, RoundDone, RunEnded
 from coterie.memory import Memory
 from coterie.metrics import Summary
 from coterie.model import Model
+from coterie.tasks import Evaluated
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
@@ -60,7 +62,7 @@ def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
         missing, unscored = (tuple(Missing(**m) for m in line[key]) for key in ("missing", "unscored"))
         summary = None
         if "loss" in line:
-            known = {f.name: line[f.name] for f in dataclasses.fields(Summary)}
+            known = {f.name: line[f.name] for f in dataclasses.fields(Summary) if f.name in line}
             summary = Summary(**known | {"sizes": tuple(known["sizes"])})
         counts = {key: line[key] for key in ("round", "asked", "answered", "attempts", "seconds")}
         events.append(RoundDone(**counts, missing=missing, unscored=unscored, summary=summary))
@@ -83,6 +85,7 @@ class RunDirectory:
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config = settings, config
         self._belongs = belongs(method, model, federation, settings)
+        self._names = federation.names
         self._log: IO[str] | None = None
         if resume:
             if not (path / "config.yaml").is_file():
@@ -134,21 +137,29 @@ class RunDirectory:
             self._log.write(json.dumps(_line(event)) + "\n")
             self._log.flush()
         elif isinstance(event, RunEnded):
-            reply = event.clients
-            ids = reply.ids.tolist()
-            found = reply.choice.tolist() if reply.choice is not None else [0] * len(ids)
-            self._write("assignments.json", dict(zip(map(str, ids), found, strict=True)))
-            columns: dict[str, Tensor] = {
-                "samples": reply.n,
-                "loss": reply.loss,
-                "accuracy": reply.accuracy,
-                "macro_f1": reply.macro_f1,
-            }
-            rows = [
-                {"client": c, "cluster": k} | {name: _number(column[i].item()) for name, column in columns.items()}
-                for i, (c, k) in enumerate(zip(ids, found, strict=True))
-            ]
+            rows = self._rows(event.clients)
+            self._write("assignments.json", {str(row["client"]): row["cluster"] for row in rows})
             self._write("clients.json", rows)
+            if event.newcomers is not None:
+                self._write("newcomers.json", self._rows(event.newcomers))
+
+    def _rows(self, reply: Evaluated) -> list[dict[str, Any]]:
+        """What is known of each client after the last round."""
+        ids = reply.ids.tolist()
+        found = reply.choice.tolist() if reply.choice is not None else [0] * len(ids)
+        columns: dict[str, Tensor] = {
+            "samples": reply.n,
+            "loss": reply.loss,
+            "accuracy": reply.accuracy,
+            "macro_f1": reply.macro_f1,
+        }
+        return [
+            {"client": c}
+            | ({} if self._names is None else {"name": self._names[c]})
+            | {"cluster": k}
+            | {name: _number(column[i].item()) for name, column in columns.items()}
+            for i, (c, k) in enumerate(zip(ids, found, strict=True))
+        ]
 
     def _write_start(self) -> None:
         from coterie.setup import versions

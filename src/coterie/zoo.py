@@ -6,9 +6,10 @@ import math
 from itertools import pairwise
 from typing import ClassVar
 
+import torch
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
-from torch import nn
+from torch import Tensor, nn
 
 from coterie.domains import STRICT
 from coterie.errors import CoterieError
@@ -89,3 +90,68 @@ class LeNet:
             *(nn.Flatten(), nn.Linear(16 * h * w, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
             nn.Linear(84, outputs),
         )
+
+
+@dataclass(frozen=True, config=STRICT)
+class CNN1D:
+    """Two convolutions over time with pooling, two linear layers: for signals (channels x length), such as uci-har."""
+
+    paper: ClassVar[str] = ""
+
+    channels: tuple[PositiveInt, PositiveInt] = (32, 64)
+    kernel: PositiveInt = 9
+    hidden: PositiveInt = 64
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        if len(shape) != 2 or shape[1] < 4:
+            raise CoterieError(
+                f"model: cnn1d wants signals (channels x length), the data has samples of shape {shape}; "
+                "try model.name=mlp"
+            )
+        inputs, length = shape
+        a, b = self.channels
+        return nn.Sequential(
+            *(nn.Conv1d(inputs, a, self.kernel, padding="same"), nn.ReLU(), nn.MaxPool1d(2)),
+            *(nn.Conv1d(a, b, self.kernel, padding="same"), nn.ReLU(), nn.MaxPool1d(2)),
+            *(nn.Flatten(), nn.Linear(b * (length // 4), self.hidden), nn.ReLU()),
+            nn.Linear(self.hidden, outputs),
+        )
+
+
+class _Reader(nn.Module):
+    """Word numbers through an embedding, an LSTM and two linear layers."""
+
+    def __init__(self, vocabulary: int, embedding: int, hidden: int, layers: int, dense: int, outputs: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
+        self.dense = nn.Linear(hidden, dense)
+        self.head = nn.Linear(dense, outputs)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(n, words) -> (n, outputs), from the state after the last word."""
+        states, _ = self.lstm(self.embedding(words))
+        # Behind the last word comes padding (0), which an LSTM would go on reading.
+        last = (words != 0).sum(1).clamp(min=1) - 1
+        found: Tensor = self.head(self.dense(states[torch.arange(len(words)), last]))
+        return found
+
+
+@dataclass(frozen=True, config=STRICT)
+class LSTM:
+    """Two LSTM layers over words, for sent140: FedGroup's, with a small embedding of its own instead of GloVe's."""
+
+    paper: ClassVar[str] = "Li et al. 2020, arXiv:1812.06127 (Sent140); Duan et al. 2021, arXiv:2010.06870 (Table II)"
+
+    vocabulary: PositiveInt = 10_000  # as many as the data's
+    embedding: PositiveInt = 25
+    hidden: PositiveInt = 100
+    layers: PositiveInt = 2
+    dense: PositiveInt = 30
+
+    def __call__(self, shape: Shape, outputs: int) -> nn.Module:
+        """Build it."""
+        if len(shape) != 1:
+            raise CoterieError(f"model: lstm wants lists of word numbers, the data has samples of shape {shape}")
+        return _Reader(self.vocabulary, self.embedding, self.hidden, self.layers, self.dense, outputs)

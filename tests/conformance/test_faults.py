@@ -179,7 +179,7 @@ def test_below_the_quorum_a_round_is_repeated_with_other_clients() -> None:
     )
     assert any(event.attempts > 1 for event in result.history)
     for t, event in enumerate(result.history):
-        tried = [set(sample(federation, settings, t, a).tolist()) for a in range(event.attempts)]
+        tried = [set(sample(federation.roster, settings, t, a).tolist()) for a in range(event.attempts)]
         assert all(cohort & {1, 2, 3, 4, 5} for cohort in tried[:-1]), "an attempt with everyone there was repeated"
         assert tried[-1] <= {0, 6, 7, 8, 9}
         assert (event.asked, event.answered, event.missing) == (2, 2, ())
@@ -292,7 +292,7 @@ def test_an_attempt_that_is_repeated_leaves_nothing_in_memory() -> None:
         )
         kept = {int(name.split("/")[0]) for name in engine.memory.tensors()}
     (event,) = result.history
-    before = [set(sample(federation, settings, 0, a).tolist()) for a in range(event.attempts)]
+    before = [set(sample(federation.roster, settings, 0, a).tolist()) for a in range(event.attempts)]
     assert any(cohort & {0, 6, 7, 8, 9} for cohort in before[:-1]), "nobody trained in a failed attempt"
     assert kept == before[-1]
 

@@ -318,7 +318,7 @@ def test_a_file_and_changes_to_it(shell: commandline.Shell) -> None:
     assert (config["rounds"], config["seed"]) == (2, 4)
     assert (config["method"]["name"], config["method"]["k"]) == ("ifca", 2)
     assert (config["local"]["steps"], config["local"]["lr"], config["local"]["batch"]) == (2, 0.2, "full")
-    partition = {"name": "rotated", "clients": 6, "angles": [0, 45, 180], "test": 0.2}
+    partition = {"name": "rotated", "clients": 6, "angles": [0, 45, 180], "reuse": False, "test": "auto"}
     assert config["data"]["partition"] == partition  # every default written out
 
 

@@ -142,7 +142,7 @@ def trained_alone(federation: Federation, client: int, start: Tensor, rounds: in
 def visits(federation: Federation, participation: float) -> list[int]:
     """In how many rounds each client took part."""
     settings = Settings(rounds=ROUNDS, participation=participation, seed=SEED)
-    taking_part = torch.cat([sample(federation, settings, t, 0) for t in range(ROUNDS)])
+    taking_part = torch.cat([sample(federation.roster, settings, t, 0) for t in range(ROUNDS)])
     return torch.bincount(taking_part, minlength=len(federation)).tolist()
 
 

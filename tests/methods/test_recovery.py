@@ -156,7 +156,7 @@ def test_the_hidden_clusters_are_found(name: str, kind: Kind, participation: flo
 @pytest.mark.parametrize("method", [FeSEM(k=4, local=L, alpha=0), WeCFL(k=4, local=L, alpha=0)])
 def test_a_first_clustering_of_a_small_cohort_costs_the_k_means_methods_dearly(method: FeSEM) -> None:
     """Why `alpha` is there: seed 0 draws clients of two clusters first, and never finds all four out of these."""
-    first = sample(federation("rotated"), Settings(participation=0.2, seed=0), 0, 0)
+    first = sample(federation("rotated").roster, Settings(participation=0.2, seed=0), 0, 0)
     assert len(set((first % 4).tolist())) < 4
     found = coterie.run(method, federation("rotated"), "linear", rounds=20, participation=0.2, evaluate_every=20)
     assert found.summary.ari is not None

@@ -80,7 +80,7 @@ class Pools:
         everything = np.arange(len(data.y))
         if test == "official" and data.official is None:
             raise CoterieError(f"data.partition.test: {data.name} has no official test set; write a share, such as 0.2")
-        if data.official is not None and test in ("official", None):
+        if data.official is not None and test in ("official", "auto"):
             return Pools((everything[~data.official], everything[data.official]), keys(data), 0.0)
         share = test if isinstance(test, float) else HELD_OUT
         if apart and share:

@@ -254,7 +254,7 @@ class Federation:
             crc = zlib.crc32(f"{domain.turns} {domain.relabel}".encode(), crc)
             crc = zlib.crc32(b"" if domain.scale is None else domain.scale.bytes(), crc)
             for table in (domain.x, domain.y):
-                crc = zlib.crc32(table.contiguous().view(torch.uint8).numpy().data, crc)
+                crc = zlib.crc32(table.contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
         for split in (self.train, self.test):
             for numbers in (split.numbers, split.ends):
                 crc = zlib.crc32(numbers.contiguous().numpy().data, crc)

@@ -26,7 +26,7 @@ class IID:
     paper: ClassVar[str] = "McMahan et al. 2017, arXiv:1602.05629"
 
     clients: PositiveInt = 40
-    test: TestSplit = None  # share held out, or official; nothing said: official where there is one, else 0.2
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal."""
@@ -43,7 +43,7 @@ class Quantity:
     clients: PositiveInt = 40
     alpha: PositiveFloat = 0.5
     at_least: PositiveInt = 10  # samples of a client, training and test together
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw sizes, then deal."""
@@ -70,7 +70,7 @@ class Dirichlet:
     # Clients below at_least are drawn again, left out, or (WeCFL's code) replaced by copies of others: said in the line
     # that describes the federation.
     poor: Literal["redraw", "drop", "duplicate"] = "redraw"
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw shares, then cut each class by them."""
@@ -111,7 +111,7 @@ class Classes:
     clients: PositiveInt = 40
     n: PositiveInt = 2  # classes of a client
     at_least: PositiveInt = 2  # samples of a client, training and test together
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw classes, then cut each by who has it."""

@@ -65,7 +65,7 @@ class ClusterDirichlet:
     between: PositiveFloat = 0.1  # clusters: the smaller, the more they differ
     within: PositiveFloat = 10.0  # clients of a cluster: the larger, the more they are alike
     at_least: PositiveInt = 10  # samples of a client, training and test together
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw both levels, then cut each class by the product."""
@@ -91,7 +91,7 @@ class ClusterClasses:
     between: PositiveInt = 3
     within: PositiveInt = 2
     at_least: PositiveInt = 2  # samples of a client, training and test together
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw the clusters' classes, then the clients', then cut each class by who has it."""
@@ -120,7 +120,7 @@ class Pathological:
 
     clients: PositiveInt = 40
     groups: Groups = GROUPS  # the classes of each cluster
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal the samples of each group evenly."""
@@ -162,10 +162,11 @@ def _seen(
     reuse: bool,
     test: TestSplit,
     rng: np.random.Generator,
+    key: str,
     name: str,
 ) -> Federation:
     """Samples dealt evenly; cluster k sees its own through view k."""
-    truth = clusters_of(clients, len(views), "clusters")
+    truth = clusters_of(clients, len(views), key)
     shares = (1.0 / members(truth) if reuse else np.full(clients, 1.0 / clients))[None]
     deal = Deal(whole(data.classes), shares, clients, view=truth, reuse=reuse)
     pools = Pools.of(data, test, rng, apart=reuse)
@@ -181,13 +182,13 @@ class Rotated:
     clients: PositiveInt = 40
     angles: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 90.0, 180.0, 270.0)  # degrees, one per cluster
     reuse: bool = False  # every cluster has all images, as in IFCA's and StoCFL's papers; otherwise each image once
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then turn."""
         views = [turned(data, angle) for angle in self.angles]
         name = f"rotated by {', '.join(f'{a:g}' for a in self.angles)} degrees"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, name)
+        return _seen(data, views, self.clients, self.reuse, self.test, rng, "angles", name)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -199,14 +200,14 @@ class Shifted:
     clients: PositiveInt = 40
     shifts: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 3, 6, 9)  # one per cluster
     reuse: bool = False  # every cluster has all samples, as in StoCFL's paper; otherwise each sample once
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then relabel."""
         want_labels(data, "label")
         views = [relabelled(data, [(c + s) % data.classes for c in range(data.classes)]) for s in self.shifts]
         name = f"labels shifted by {', '.join(map(str, self.shifts))}"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, name)
+        return _seen(data, views, self.clients, self.reuse, self.test, rng, "shifts", name)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -221,7 +222,7 @@ class Swapped:
         *((4, 5), (6, 7)),
     )  # one per cluster
     reuse: bool = False  # every cluster has all samples
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then relabel."""
@@ -233,7 +234,7 @@ class Swapped:
             labels[a], labels[b] = b, a
             views.append(relabelled(data, labels))
         name = f"labels swapped {', '.join(f'{a}-{b}' for a, b in self.pairs)}"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, name)
+        return _seen(data, views, self.clients, self.reuse, self.test, rng, "pairs", name)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -246,7 +247,7 @@ class RotatedClasses:
     angles: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 180.0)
     groups: Groups = GROUPS
     reuse: bool = False  # every angle has all images, as in the paper; otherwise each image once
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each group's samples to its clients of all angles, then turn. Clusters are in order of the angles."""
@@ -269,7 +270,7 @@ class Hybrid:
 
     clients: PositiveInt = 40
     other: str | dict[str, Any] = "fashion-mnist"  # a data set: its name, or {name: ..., its parameters}
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each evenly to its half."""

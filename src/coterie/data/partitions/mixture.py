@@ -64,7 +64,7 @@ class Mixture:
     # upper-case letters).
     groups: Groups | None = None
     samples: tuple[PositiveInt, PositiveInt] | None = None  # per client, uniform between the two; None: all, evenly
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw mixtures and sizes, then deal (client, distribution) by (client, distribution)."""

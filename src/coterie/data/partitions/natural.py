@@ -23,7 +23,7 @@ class Natural:
 
     clients: PositiveInt | None = None  # so many of them, drawn at random; None: all
     at_least: PositiveInt = 2  # owners with fewer samples, training and test together, are left out
-    test: TestSplit = None
+    test: TestSplit = "auto"
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Group by owner."""

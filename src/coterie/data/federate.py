@@ -1,0 +1,71 @@
+"""From a data set and a partition to a Federation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from coterie.catalogue import DATASETS, PARTITIONS
+from coterie.data.dataset import Dataset
+from coterie.data.federation import Federation
+from coterie.data.partitions.natural import Natural
+from coterie.errors import CoterieError, suggest
+from coterie.seeds import Purpose, generator
+
+
+@runtime_checkable
+class Partition(Protocol):
+    """A way to spread a data set over clients."""
+
+    def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
+        """Spread; the same generator, the same clients."""
+        ...
+
+
+def makes_clients(source: Any) -> bool:
+    """Whether a data source (a class of the catalogue, a user's function) makes its own clients, from `rng`."""
+    if not isinstance(source, type):
+        return True
+    return "rng" in inspect.signature(source.__call__).parameters
+
+
+def federate(
+    data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None = None, *, seed: int = 0
+) -> Federation:
+    """A federation of a data set, spread over clients.
+
+    data: a name (`coterie data list`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
+    partition: a name (`coterie partitions`) or an object such as coterie.data.Rotated(clients=400). None: one client
+    per owner, where the data says whose its samples are; generated data has clients of its own.
+    """
+    source: Any = DATASETS.build(data, {}) if isinstance(data, str) else data
+    rng = generator(seed, Purpose.PARTITION)
+    name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)
+    if isinstance(source, Dataset | Federation):
+        found: object = source
+    elif callable(source):
+        found = source(rng) if makes_clients(type(source)) else source()
+    else:
+        found = source
+    if isinstance(found, Federation):
+        if partition is not None:
+            raise CoterieError(f"data.partition: '{name}' has clients of its own; leave the partition out")
+        return found
+    if not isinstance(found, Dataset):
+        raise CoterieError(
+            f"data.name: '{name}' gave a {type(found).__name__}; expected a Federation, "
+            "for example from coterie.Federation.from_arrays, or a Dataset"
+        )
+    if partition is None and found.client is None:
+        raise CoterieError(
+            f"data.partition: '{found.name}' must be spread over clients; write for example "
+            f"data.partition.name=rotated.{suggest('', PARTITIONS.places)}"
+        )
+    spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
+    made = spread(found, rng)
+    if not isinstance(made, Federation):
+        raise CoterieError(f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation")
+    return made
