@@ -63,7 +63,7 @@ def run(
     stdout = _console()
     rows = [(config.method.name, result.summary, result.seconds)]
     if result.newcomers is not None:
-        rows.append((f"{config.method.name}, newcomers", result.newcomers.summary, result.seconds))
+        rows.append(("  newcomers", result.newcomers.summary, result.seconds))
     stdout.print(console.results(rows))
     lost = console.missing_line(result.history)
     if lost:

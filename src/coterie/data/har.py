@@ -81,6 +81,7 @@ class UCIHAR:
     path: str | None = None
 
     paper: ClassVar[str] = "Anguita, Ghio, Oneto, Parra and Reyes-Ortiz 2013, ESANN"
+    owned: ClassVar[bool] = True  # its samples say whose they are
     about: ClassVar[About] = About(
         name="uci-har",
         title="activities from telephone sensors, by person",

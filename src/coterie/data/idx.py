@@ -184,9 +184,14 @@ class EMNIST:
     }
     about: ClassVar[About] = variants["letters"]
 
+    @property
+    def wanted(self) -> About:
+        """The files of this variant."""
+        return self.variants[self.split]
+
     def __call__(self) -> Dataset:
         """Load it, fetching it first if it is not in the cache."""
-        about = self.variants[self.split]
+        about = self.wanted
         first = 1 if self.split == "letters" else 0
         return _dataset(
             about.name, about, self.path, self.normalise, classes=about.classes, first=first, turn=self.upright

@@ -124,6 +124,7 @@ class FEMNIST:
     path: str | None = None  # LEAF's data directory, with train/ and test/, or all_data/
 
     paper: ClassVar[str] = "Caldas et al. 2018, LEAF, arXiv:1812.01097"
+    owned: ClassVar[bool] = True  # its samples say whose they are
     about: ClassVar[About] = About(
         name="femnist",
         title="handwritten digits and letters, by writer",
@@ -183,6 +184,7 @@ class Sent140:
     path: str | None = None  # LEAF's data directory, with train/ and test/, or all_data/
 
     paper: ClassVar[str] = "Go, Bhayani and Huang 2009; Caldas et al. 2018, LEAF, arXiv:1812.01097"
+    owned: ClassVar[bool] = True  # its samples say whose they are
     about: ClassVar[About] = About(
         name="sent140",
         title="the mood of tweets, by author",

@@ -72,9 +72,14 @@ class MedMNIST:
     }
     about: ClassVar[About] = variants["path"]
 
+    @property
+    def wanted(self) -> About:
+        """The files of this variant."""
+        return self.variants[self.which]
+
     def __call__(self) -> Dataset:
         """Load it, fetching it first if it is not in the cache."""
-        about = self.variants[self.which]
+        about = self.wanted
         parts = ("train", "val", "test") if self.test == "val+test" else ("train", "test")
         keys = tuple(f"{part}_{kind}" for part in parts for kind in ("images", "labels"))
         with opened(about, self.path) as files:
