@@ -1,4 +1,4 @@
-"""Draws the README's picture from a run of the demo: `python docs/draw.py` (needs `pip install coterie[docs]`)."""
+"""Draws the README's picture from a run of the demo: `python docs/draw.py` (needs `pip install coterie[plot]`)."""
 
 from __future__ import annotations
 

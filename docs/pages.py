@@ -1,4 +1,7 @@
-"""Writes docs/methods/: a page per method, from its docstrings and fields. `python docs/pages.py [--check]`."""
+"""Writes docs/methods/ (a page per method) and docs/data/ (all data sets, all partitions) from docstrings and fields.
+
+`python docs/pages.py [--check]`
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from coterie.catalogue import METHODS
+from coterie.catalogue import DATASETS, METHODS, PARTITIONS, Catalogue
 
 FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
-HERE = Path(__file__).parent / "methods"
+HERE = Path(__file__).parent
 
 
 def kind(hint: Any) -> str:
@@ -98,10 +101,34 @@ def file_name(name: str) -> str:
     return name.replace("+", "-plus") + ".md"
 
 
+def catalogue_page(catalogue: Catalogue, title: str, word: str) -> str:
+    """Everything of one kind on one page: what it is, its paper, its parameters."""
+    lines = [f"# {title}", ""]
+    for name in catalogue.places:
+        found = catalogue.find(name)
+        lines += [f"## {name}", "", inspect.cleandoc(found.__doc__ or ""), ""]
+        if getattr(found, "paper", ""):
+            lines += [f"Paper: {found.paper}.", ""]
+        if hasattr(found, "about"):
+            about = found.about
+            sources = "; ".join(source.title for source in about.sources) or "by hand"
+            what = f"{about.samples:,} samples, {about.shape}, {about.classes} classes"
+            lines += [f"{what}. Licence: {about.licence}.", ""]
+            lines += [f"Sources, tried in order: {sources}. [Homepage]({about.homepage})", ""]
+        if dataclasses.fields(found):
+            lines += [f"| `{word}.` | type | default | |", "|---|---|---|---|", *field_rows(found), ""]
+    return "\n".join(lines)
+
+
 def pages() -> dict[str, str]:
-    """Every file and its text."""
+    """Every file, relative to docs/, and its text."""
     names = list(METHODS.places)
-    return {file_name(name): page(name) for name in names} | {"README.md": index(names)}
+    made = {f"methods/{file_name(name)}": page(name) for name in names}
+    return made | {
+        "methods/README.md": index(names),
+        "data/sets.md": catalogue_page(DATASETS, "Data sets", "data"),
+        "data/partitions.md": catalogue_page(PARTITIONS, "Partitions", "data.partition"),
+    }
 
 
 def main() -> int:
@@ -109,11 +136,13 @@ def main() -> int:
     wanted = pages()
     if "--check" in sys.argv:
         stale = [f for f, text in wanted.items() if not (HERE / f).is_file() or (HERE / f).read_text() != text]
-        print(f"out of date: {', '.join(stale)}; run python docs/pages.py" if stale else "docs/methods is up to date")
+        fault = f"out of date: {', '.join(stale)}; run python docs/pages.py"
+        print(fault if stale else "docs/methods and docs/data are up to date")
         return bool(stale)
-    HERE.mkdir(exist_ok=True)
-    for orphan in {file.name for file in HERE.glob("*.md")} - set(wanted):
-        (HERE / orphan).unlink()
+    for folder in ("methods", "data"):
+        (HERE / folder).mkdir(exist_ok=True)
+        for orphan in {f"{folder}/{file.name}" for file in (HERE / folder).glob("*.md")} - set(wanted):
+            (HERE / orphan).unlink()
     for file, text in wanted.items():
         (HERE / file).write_text(text)
     return 0

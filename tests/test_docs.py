@@ -17,17 +17,19 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def test_every_method_has_a_page_that_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+def test_generated_pages_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     try:
         import pages
     finally:
         sys.path.remove(str(ROOT / "docs"))
     wanted = pages.pages()
-    assert len(wanted) == len(METHODS.places) + 1
-    assert {page.name for page in (ROOT / "docs" / "methods").glob("*.md")} == set(wanted)
+    assert len(wanted) == len(METHODS.places) + 3
+    docs = ROOT / "docs"
+    there = {str(page.relative_to(docs)) for folder in ("methods", "data") for page in (docs / folder).glob("*.md")}
+    assert there == set(wanted)
     for name, text in wanted.items():
-        assert (ROOT / "docs" / "methods" / name).read_text() == text, f"run python docs/pages.py ({name})"
+        assert (ROOT / "docs" / name).read_text() == text, f"run python docs/pages.py ({name})"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

@@ -17,8 +17,8 @@ from coterie.data.dataset import Dataset
 from coterie.data.federation import Domain, Federation, Ragged, Scale
 from coterie.data.partitions.clientwise import IID
 from coterie.data.partitions.clusterwise import Rotated
-from coterie.data.views import rotate
 from coterie.data.synthetic import SyntheticRegression
+from coterie.data.views import rotate
 from coterie.errors import CoterieError
 
 

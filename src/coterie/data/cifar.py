@@ -66,7 +66,7 @@ def _read(path: Path) -> NDArray[np.uint8]:
 class CIFAR10:
     """60,000 photographs of ten kinds of animals and vehicles, RGB 32x32."""
 
-    normalise: Normalise = "symmetric"
+    normalise: Normalise = "symmetric"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # a directory with the six .bin files or the archive, or the archive itself
 
     paper: ClassVar[str] = "Krizhevsky 2009, Learning multiple layers of features from tiny images"

@@ -82,7 +82,7 @@ def _dataset(
 class MNIST:
     """70,000 handwritten digits, grey 28x28."""
 
-    normalise: Normalise = "unit"
+    normalise: Normalise = "unit"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # a directory with the four files, plain or .gz, instead of the cache
 
     paper: ClassVar[str] = "LeCun, Bottou, Bengio and Haffner 1998, Proceedings of the IEEE 86(11)"
@@ -117,7 +117,7 @@ class MNIST:
 class FashionMNIST:
     """70,000 articles of clothing, grey 28x28."""
 
-    normalise: Normalise = "symmetric"
+    normalise: Normalise = "symmetric"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # a directory with the four files, plain or .gz, instead of the cache
 
     paper: ClassVar[str] = "Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747"
@@ -174,7 +174,7 @@ class EMNIST:
 
     split: Literal["letters", "byclass"] = "letters"
     upright: bool = True  # the files hold every image transposed; False leaves them so, as torchvision does
-    normalise: Normalise = "unit"
+    normalise: Normalise = "unit"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # a directory with the split's four files, plain or .gz, or gzip.zip itself
 
     paper: ClassVar[str] = "Cohen, Afshar, Tapson and van Schaik 2017, arXiv:1702.05373"

@@ -120,7 +120,7 @@ def _pairs(table: Any) -> Iterator[tuple[str, int]]:
 class FEMNIST:
     """Handwritten digits and letters by writer (LEAF), grey 28x28, 62 classes: each writer is a client."""
 
-    normalise: Normalise = "unit"
+    normalise: Normalise = "unit"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # LEAF's data directory, with train/ and test/, or all_data/
 
     paper: ClassVar[str] = "Caldas et al. 2018, LEAF, arXiv:1812.01097"

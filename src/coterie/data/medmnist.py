@@ -58,7 +58,7 @@ class MedMNIST:
     which: Literal["path", "tissue"] = "path"
     size: Literal[28] = 28
     test: Literal["test", "val+test"] = "val+test"  # CAM tests on both; "test" leaves the validation part out
-    normalise: Normalise = "symmetric"
+    normalise: Normalise = "symmetric"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
     path: str | None = None  # the npz file, or a directory with it
 
     paper: ClassVar[str] = "Yang et al. 2023, MedMNIST v2, Scientific Data 10:41"

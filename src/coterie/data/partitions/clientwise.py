@@ -41,9 +41,9 @@ class Quantity:
     paper: ClassVar[str] = "Li et al. 2022, arXiv:2102.02079 (section 4, quantity skew)"
 
     clients: PositiveInt = 40
-    alpha: PositiveFloat = 0.5
+    alpha: PositiveFloat = 0.5  # the smaller, the more sizes differ
     at_least: PositiveInt = 10  # samples of a client, training and test together
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw sizes, then deal."""
@@ -65,12 +65,10 @@ class Dirichlet:
     paper: ClassVar[str] = "Hsu et al. 2019, arXiv:1909.06335; Ma et al. 2022, arXiv:2202.06187 (client-wise)"
 
     clients: PositiveInt = 40
-    alpha: PositiveFloat = 0.1
+    alpha: PositiveFloat = 0.1  # the smaller, the more clients differ
     at_least: PositiveInt = 10  # samples of a client, training and test together
-    # Clients below at_least are drawn again, left out, or (WeCFL's code) replaced by copies of others: said in the line
-    # that describes the federation.
-    poor: Literal["redraw", "drop", "duplicate"] = "redraw"
-    test: TestSplit = "auto"
+    poor: Literal["redraw", "drop", "duplicate"] = "redraw"  # those below it (duplicate, as WeCFL's code: by copies)
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw shares, then cut each class by them."""
@@ -111,7 +109,7 @@ class Classes:
     clients: PositiveInt = 40
     n: PositiveInt = 2  # classes of a client
     at_least: PositiveInt = 2  # samples of a client, training and test together
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw classes, then cut each by who has it."""

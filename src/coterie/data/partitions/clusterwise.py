@@ -65,7 +65,7 @@ class ClusterDirichlet:
     between: PositiveFloat = 0.1  # clusters: the smaller, the more they differ
     within: PositiveFloat = 10.0  # clients of a cluster: the larger, the more they are alike
     at_least: PositiveInt = 10  # samples of a client, training and test together
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw both levels, then cut each class by the product."""
@@ -91,7 +91,7 @@ class ClusterClasses:
     between: PositiveInt = 3
     within: PositiveInt = 2
     at_least: PositiveInt = 2  # samples of a client, training and test together
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw the clusters' classes, then the clients', then cut each class by who has it."""
@@ -120,7 +120,7 @@ class Pathological:
 
     clients: PositiveInt = 40
     groups: Groups = GROUPS  # the classes of each cluster
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal the samples of each group evenly."""
@@ -182,7 +182,7 @@ class Rotated:
     clients: PositiveInt = 40
     angles: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 90.0, 180.0, 270.0)  # degrees, one per cluster
     reuse: bool = False  # every cluster has all images, as in IFCA's and StoCFL's papers; otherwise each image once
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then turn."""
@@ -200,7 +200,7 @@ class Shifted:
     clients: PositiveInt = 40
     shifts: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 3, 6, 9)  # one per cluster
     reuse: bool = False  # every cluster has all samples, as in StoCFL's paper; otherwise each sample once
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then relabel."""
@@ -222,7 +222,7 @@ class Swapped:
         *((4, 5), (6, 7)),
     )  # one per cluster
     reuse: bool = False  # every cluster has all samples
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal evenly, then relabel."""
@@ -247,7 +247,7 @@ class RotatedClasses:
     angles: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 180.0)
     groups: Groups = GROUPS
     reuse: bool = False  # every angle has all images, as in the paper; otherwise each image once
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each group's samples to its clients of all angles, then turn. Clusters are in order of the angles."""
@@ -270,7 +270,7 @@ class Hybrid:
 
     clients: PositiveInt = 40
     other: str | dict[str, Any] = "fashion-mnist"  # a data set: its name, or {name: ..., its parameters}
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each evenly to its half."""

@@ -60,11 +60,9 @@ class Mixture:
     clients: PositiveInt = 40
     pattern: Pattern = "10:90"  # or 30:70 or any a:b, linear, random
     angles: Annotated[tuple[float, ...], Field(min_length=2)] = (0.0, 90.0)  # one distribution each
-    # Instead of angles: groups of classes, equally many each, every group's called 0, 1, 2, ... (FedSoft's lower- and
-    # upper-case letters).
-    groups: Groups | None = None
+    groups: Groups | None = None  # instead of angles: classes, equally many each, every group's called 0, 1, 2, ...
     samples: tuple[PositiveInt, PositiveInt] | None = None  # per client, uniform between the two; None: all, evenly
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw mixtures and sizes, then deal (client, distribution) by (client, distribution)."""

@@ -23,7 +23,7 @@ class Natural:
 
     clients: PositiveInt | None = None  # so many of them, drawn at random; None: all
     at_least: PositiveInt = 2  # owners with fewer samples, training and test together, are left out
-    test: TestSplit = "auto"
+    test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Group by owner."""
