@@ -102,5 +102,5 @@ def test_wecfl_with_equal_sizes_is_fesem() -> None:
 @pytest.mark.parametrize("name", ["wecfl", "fesem", "ifca"])
 def test_the_four_rotations_are_found(name: str) -> None:
     config = read(None, [f"method.name={name}", "seed=1"])
-    result = coterie.run(build_method(config), build_data(config), model="linear", rounds=12, seed=1, evaluate_every=12)
+    result = coterie.run(build_method(config), build_data(config), model="linear", rounds=30, seed=1, evaluate_every=30)
     assert (result.summary.ari, result.summary.sizes) == (1.0, (10, 10, 10, 10))

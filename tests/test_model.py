@@ -105,19 +105,40 @@ def test_trainable_parameters_come_first() -> None:
     assert network.first.weight.tolist() == [[3, 4], [5, 6]]
 
 
-def test_gradients_are_views_of_one_vector_of_the_trainable_part() -> None:
+def test_the_gradient_has_room_in_one_vector_of_the_trainable_part() -> None:
     """last(first(x)) with first = identity, x = (2, 3): the gradient of the sum is x for the weight, 1 for the bias."""
     replica = Model(Frozen).replica().load(vector(1, 1, 0, 1, 0, 0, 1, 0, 0))
-    replica.network(torch.tensor([[2.0, 3.0]])).sum().backward()
+    for room, slope in zip(
+        replica.slopes, replica.gradient(replica.network(torch.tensor([[2.0, 3.0]])).sum()), strict=True
+    ):
+        room.copy_(slope)
     assert replica.grad.tolist() == [2, 3, 1]
+
+
+def test_a_parameter_that_plays_no_part_has_a_gradient_of_zeros() -> None:
+    replica = Model(Frozen).replica().load(torch.arange(9.0))
+    network = replica.network
+    assert isinstance(network, Frozen)
+    assert [g.tolist() for g in replica.gradient(network.last.bias.sum())] == [[[0, 0]], [1]]
+
+
+def test_convolutions_lie_with_their_channels_last() -> None:
+    """A 1x1 convolution of two channels and one of 1x2 pixels: (out, height, width, in) end to end."""
+    network = nn.Conv2d(2, 1, (1, 2), bias=False)
+    network.weight.data = torch.tensor([[[[1.0, 2.0]], [[3.0, 4.0]]]])  # (1, 2, 1, 2)
+    theta = flatten(network)
+    assert theta.tolist() == [1, 3, 2, 4]
+    again = Model(partial(nn.Conv2d, 2, 1, (1, 2), bias=False)).replica().load(theta).network
+    assert isinstance(again, nn.Conv2d)
+    assert torch.equal(again.weight, network.weight)
+    assert again.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_tied_weights_stay_tied() -> None:
     """Twice the matrix diag(2, 3) is diag(4, 9); d(4 + ...)/dw of w^2 x is 2 w x."""
     replica = Model(Tied).replica().load(vector(2, 0, 0, 3))
     assert replica.logits(torch.ones(1, 2)).tolist() == [[4, 9]]
-    replica.network(torch.tensor([[1.0, 0.0]]))[0, 0].backward()
-    assert replica.grad[0].item() == 4
+    assert replica.gradient(replica.network(torch.tensor([[1.0, 0.0]]))[0, 0])[0][0, 0].item() == 4
 
 
 def test_the_batch_counter_is_not_part_of_a_model() -> None:

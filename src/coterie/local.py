@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.errors import CoterieError
-from coterie.model import Replica, sample_losses
+from coterie.model import Replica, channels_last, sample_losses
 from coterie.tasks import Local
 
 
@@ -69,6 +69,7 @@ class Optimizer:
                 "the optimiser or the model has changed since it was kept"
             )
         self.state = like.new_zeros(length) if state is None else state.clone()
+        self.plain = local.optimizer == "sgd" and not local.momentum and not local.weight_decay
         self._scratch = torch.empty_like(like)
 
     def step(self, theta: Tensor, grad: Tensor) -> None:
@@ -112,17 +113,21 @@ def train(
     optimizer = Optimizer(local, lr, replica.weights, state)
     anchor, pull = (None, 0.0) if proximal is None else (proximal.anchor[: len(replica.weights)], proximal.mu)
     replica.network.train()
+    x = channels_last(x)
     losses = []
     for take in batches(len(y), local, rng, replica.least):
         xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
         assert xb is not None
         assert yb is not None
-        replica.grad.zero_()
         logits = replica.network(xb)
         loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
-        loss.backward()
+        slopes = replica.gradient(loss)
         losses.append(loss.detach())
         with torch.no_grad():
+            if optimizer.plain and anchor is None:
+                torch._foreach_add_(replica.values, slopes, alpha=-lr)  # one pass over memory, none in between
+                continue
+            torch._foreach_copy_(replica.slopes, slopes)
             if anchor is not None and lr * pull <= 1:
                 replica.grad.add_(replica.weights - anchor, alpha=pull)
             optimizer.step(replica.weights, replica.grad)

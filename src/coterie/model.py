@@ -3,12 +3,13 @@
 Means, distances and cosines of models are then one line each, and BatchNorm's running statistics
 travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers
 (BatchNorm's batch counter) are not part of a model and start at their initial value on every visit.
+The weights of convolutions lie in the vector with their channels last, which convolutions on a CPU like best.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal, TypeAlias
@@ -107,7 +108,7 @@ class Model:
 
 
 class Replica:
-    """A network whose parameters and buffers are views of one vector `theta`, and its gradients of `grad`."""
+    """A network whose parameters and buffers are views of one vector `theta`; `grad` has room for its gradient."""
 
     def __init__(self, model: Model) -> None:
         # A copy, so that nothing a visit does to the network can reach the blueprint or another replica.
@@ -120,13 +121,12 @@ class Replica:
         self.theta = torch.empty(model.size, dtype=tensors[0].dtype)
         self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype)
         self.weights = self.theta[: model.parameters]
-        start = 0
-        for t in tensors:
-            end = start + t.numel()
-            if isinstance(t, nn.Parameter) and t.requires_grad:
-                t.grad = self.grad[start:end].view(t.shape)
-            t.data = self.theta[start:end].view(t.shape)
-            start = end
+        self.trained = _trainable(self.network)  # the parameters, and where their values and gradients lie
+        self.values = _views(self.theta, tensors)
+        self.slopes = _views(self.grad, self.trained)
+        for t, view in zip(tensors, self.values, strict=True):
+            t.data = view
+        self.values = self.values[: len(self.trained)]
         # BatchNorm over single values cannot train on one sample.
         self.least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in self.network.modules()) else 1
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
@@ -141,10 +141,16 @@ class Replica:
             counter.copy_(count)
         return self
 
+    def gradient(self, loss: Tensor) -> list[Tensor]:
+        """The gradient of a loss, parameter by parameter; a parameter that plays no part in it has none (zeros)."""
+        found = torch.autograd.grad(loss, self.trained, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.trained, found, strict=True)]
+
     @torch.inference_mode()
     def logits(self, x: Tensor, batch: int = 2048) -> Tensor:
         """What the network says of x, in evaluation mode."""
         self.network.eval()
+        x = channels_last(x)
         if len(x) <= batch:
             out: Tensor = self.network(x)
             return out
@@ -153,7 +159,27 @@ class Replica:
 
 def flatten(network: nn.Module) -> Tensor:
     """The network's vector (a copy)."""
-    return torch.cat([t.detach().reshape(-1) for t in _tensors(network)])
+    return torch.cat([_lying(t.detach()).reshape(-1) for t in _tensors(network)])
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images as convolutions like them; anything else as it is."""
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def _lying(t: Tensor) -> Tensor:
+    """A tensor with its axes in the order in which it lies in the vector."""
+    return t.permute(0, 2, 3, 1) if t.ndim == 4 else t
+
+
+def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Where in the vector each of these tensors lies."""
+    views, start = [], 0
+    for t in like:
+        lying = vector[start : start + t.numel()].view(_lying(t).shape)
+        views.append(lying.permute(0, 3, 1, 2) if t.ndim == 4 else lying)
+        start += t.numel()
+    return views
 
 
 def _trainable(network: nn.Module) -> list[nn.Parameter]:
