@@ -6,7 +6,7 @@ Every engine calls `Client.answer`; nothing else computes on client data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coterie.byclient import ByClient
 from coterie.errors import CoterieError
-from coterie.local import Proximal, train
+from coterie.local import Proximal, Trained, Work, train
 from coterie.metrics import accuracy_and_macro_f1
 from coterie.model import Model, sample_losses
 from coterie.seeds import Purpose, draw_seed, generator
@@ -82,6 +82,15 @@ class Done:
     keeps: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A client to visit: what it is asked (None: not meant for it), and what it keeps."""
+
+    client: int
+    tasks: tuple[Task | None, ...]
+    keeps: Mapping[str, Tensor]
+
+
 class Workbench:
     """The live networks of one process, lent to one client after another."""
 
@@ -99,22 +108,36 @@ class Workbench:
         moment: Moment,
     ) -> Done:
         """Answer the tasks in their order (None: not for this client); later ones see what earlier ones saved."""
-        visit = _Visit(self, client, data, dict(keeps), moment)
+        visit = OneVisit(self, client, data, dict(keeps), moment)
         answers = tuple(None if task is None else visit.answer(task, i) for i, task in enumerate(tasks))
         return Done(answers, visit.written)
 
+    def visit_all(
+        self, calls: Sequence[Call], data: Callable[[int], ClientData], moment: Moment
+    ) -> list[Done | Exception]:
+        """Visit clients one by one; what went wrong with one is its own affair."""
+        found: list[Done | Exception] = []
+        for call in calls:
+            try:
+                found.append(self.visit(call.tasks, call.client, data(call.client), call.keeps, moment))
+            except Exception as error:
+                found.append(error)
+        return found
+
     def predict(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What this client's model says of new inputs: logits (n, outputs)."""
-        return _Visit(self, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)
+        return OneVisit(self, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)
 
 
-class _Visit:
+class OneVisit:
+    """A visit to one client, under way."""
+
     def __init__(
         self, bench: Workbench, client: int, data: ClientData, keeps: dict[str, Tensor], moment: Moment
     ) -> None:
         self.bench, self.client, self.data, self.keeps, self.moment = bench, client, data, keeps, moment
         self.written: dict[str, Tensor] = {}
-        self._logits: dict[tuple[int, int], Tensor] = {}  # tasks of a visit often score the same centers
+        self.known: dict[tuple[int, int], Tensor] = {}  # logits: tasks of a visit often score the same centers
 
     def answer(self, task: Task, number: int) -> Answer:
         match task:
@@ -157,18 +180,18 @@ class _Visit:
 
     def keep(self, slot: str, value: Tensor) -> None:
         self.keeps[slot] = self.written[slot] = value
-        self._logits.clear()  # what was said given an old value is no longer true
+        self.known.clear()  # what was said given an old value is no longer true
 
     # ----------------------------------------------------------------------------------------- tasks
 
     def center_logits(self, centers: Tensor, given: Ref | None) -> Tensor:
         """What every center says of the training samples (K, n, outputs)."""
         key = (id(centers), id(given))
-        if key not in self._logits:
+        if key not in self.known:
             x, _ = self.data.train
             logits = torch.stack([self.bench.frozen.load(center).logits(x) for center in centers])
-            self._logits[key] = logits if given is None else logits + self.logits(given, x)
-        return self._logits[key]
+            self.known[key] = logits if given is None else logits + self.logits(given, x)
+        return self.known[key]
 
     def best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
         if by == "loss":
@@ -211,6 +234,24 @@ class _Visit:
         return self.posterior(weights.centers, weights.prior)[:, weights.component]
 
     def fit(self, task: Fit, number: int) -> FitAnswer:
+        work, choice, seed = self.prepare(task, number)
+        torch.default_generator.manual_seed(seed)
+        loss, state = train(
+            self.bench.trained.load(work.start),
+            work.x,
+            work.y,
+            work.local,
+            work.rng,
+            lr=work.lr,
+            proximal=work.proximal,
+            offset=work.offset,
+            weights=work.weights,
+            state=work.state,
+        )
+        return self.finish(task, Trained(self.bench.trained.theta.clone(), loss, state), choice)
+
+    def prepare(self, task: Fit, number: int) -> tuple[Work, int | None, int]:
+        """Everything a training needs, the row it starts from if it is one, and the seed of what the network draws."""
         moment = self.moment
         rng = generator(moment.seed, Purpose.BATCHES, moment.round, moment.task + number, self.client)
         x, y = self.data.train
@@ -219,29 +260,28 @@ class _Visit:
         anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
         offset = None if task.offset is None else self.logits(task.offset, x)
         weights = None if task.weights is None else self.sample_weights(task.weights)
-        torch.default_generator.manual_seed(draw_seed(rng))  # dropout and whatever else the network draws
-        loss, state = train(
-            self.bench.trained.load(start),
-            x,
-            y,
-            task.local,
-            rng,
+        seed = draw_seed(rng)  # of dropout and whatever else the network draws
+        work = Work(
+            *(start, x, y, task.local, rng),
             lr=task.local.lr * task.local.lr_decay**moment.round,
             proximal=None if anchor is None or not mu else Proximal(anchor, mu),
             offset=offset,
             weights=weights,
             state=self.keeps.get(task.optimizer_slot) if task.local.keep_optimizer else None,
         )
-        theta = self.bench.trained.theta.clone()
-        if not bool(theta.isfinite().all()):
+        return work, choice, seed
+
+    def finish(self, task: Fit, trained: Trained, choice: int | None) -> FitAnswer:
+        """What the server is told and the client keeps of a training."""
+        if not bool(trained.theta.isfinite().all()):
             raise CoterieError(
                 "training gave a model that is not finite (NaN or Inf): a smaller learning rate may help"
             )
         if task.save is not None:
-            self.keep(task.save, theta)
+            self.keep(task.save, trained.theta)
         if task.local.keep_optimizer:
-            self.keep(task.optimizer_slot, state)
-        return FitAnswer(len(y), loss, theta if task.send else None, choice)
+            self.keep(task.optimizer_slot, trained.state)
+        return FitAnswer(len(self.data.train[1]), trained.loss, trained.theta if task.send else None, choice)
 
     def score(self, task: Score) -> ScoreAnswer:
         if task.rule == "posterior":
@@ -254,16 +294,23 @@ class _Visit:
         return ScoreAnswer(len(self.data.train[1]), scores)
 
     def evaluate(self, task: Evaluate) -> EvaluateAnswer:
-        x, y = self.data.test if task.split == "test" else self.data.train
         resolved = [self.resolve(ref) for ref in task.models]
+        x, y = self.data.test if task.split == "test" else self.data.train
+        logits = torch.stack([self.bench.frozen.load(theta).logits(x) for theta, _ in resolved]) if len(y) else None
+        return self.judge(task, resolved, logits, y)
+
+    def judge(
+        self, task: Evaluate, resolved: Sequence[tuple[Tensor, int | None]], logits: Tensor | None, y: Tensor
+    ) -> EvaluateAnswer:
+        """The score of what the models said (models, n, outputs); None where there was nothing to say."""
         choice = next((row for _, row in resolved if row is not None), None)
         belongs = task.belongs if task.belongs is not None else task.mixture
         shares = None if belongs is None else self.resolve(belongs)[0]
         if shares is not None:
             choice = int(shares.argmax())
-        if not len(y):
+        if logits is None:
             return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
-        combined = self.predict(task, x)
+        combined = self.combine(task, logits)
         loss = float(sample_losses(combined, y, self.bench.loss).mean())
         if not math.isfinite(loss):
             raise CoterieError("its model gives a loss that is not finite (NaN or Inf) on its data")
@@ -272,8 +319,13 @@ class _Visit:
         return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice, shares)
 
     def predict(self, task: Evaluate, x: Tensor) -> Tensor:
+        """What the client's model, or models together, say of these inputs."""
+        return self.combine(
+            task, torch.stack([self.bench.frozen.load(self.resolve(ref)[0]).logits(x) for ref in task.models])
+        )
+
+    def combine(self, task: Evaluate, logits: Tensor) -> Tensor:
         """One prediction (n, outputs) out of those of several models: logits, or log-probabilities of a mixture."""
-        logits = torch.stack([self.bench.frozen.load(self.resolve(ref)[0]).logits(x) for ref in task.models])
         if task.mixture is None:
             return logits.mean(0) if task.average else logits.sum(0)
         weights = self.resolve(task.mixture)[0].to(logits.dtype)[:, None, None]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.errors import CoterieError
-from coterie.local import Proximal, batches
+from coterie.local import Trained, Work, batches
 from coterie.model import Model
 from coterie.tasks import Local
 
@@ -76,8 +76,8 @@ def _hooked(network: nn.Module) -> bool:
 
 
 def forward(layers: Sequence[Layer], thetas: Tensor, x: Tensor) -> Tensor:
-    """What each of G models says of its samples: x (G, n, inputs) or, for all the same, (n, inputs) -> (G, n, outputs)."""
-    a = x.expand(len(thetas), *x.shape) if x.ndim == 2 else x
+    """What each of G models says of the same samples: (n, inputs) -> (G, n, outputs)."""
+    a = x.reshape(len(x), -1).expand(len(thetas), len(x), layers[0].inputs)
     for layer in layers:
         a = _affine(layer, thetas, a)
         if layer.relu:
@@ -91,31 +91,6 @@ def _affine(layer: Layer, thetas: Tensor, a: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
-    """One client's training: what `local.train` gets."""
-
-    start: Tensor
-    x: Tensor
-    y: Tensor
-    local: Local
-    rng: np.random.Generator
-    lr: float
-    proximal: Proximal | None
-    offset: Tensor | None
-    weights: Tensor | None
-    state: Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """One client's result: what `local.train` gives, and the model."""
-
-    theta: Tensor
-    loss: float
-    state: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class _Plan:
     """All steps of a group: which rows of the stacked samples each takes, and how many of them count."""
 
@@ -123,6 +98,7 @@ class _Plan:
     many: Tensor  # (T, G) samples that count; 0: the client has finished
     active: list[int]  # (T,) clients still training
     even: list[bool]  # (T,) every batch full: nothing to mask
+    same: bool  # all steps take the same samples (full batches)
 
 
 def _plan(works: Sequence[Work], starts: Sequence[int]) -> _Plan:
@@ -141,7 +117,8 @@ def _plan(works: Sequence[Work], starts: Sequence[int]) -> _Plan:
             many[t, g] = len(take)
     active = (many > 0).sum(1)
     even = [bool((many[t, :k] == widest).all()) for t, k in enumerate(active)]
-    return _Plan(torch.from_numpy(rows), torch.from_numpy(many), active.tolist(), even)
+    same = all(work.local.batch == "full" for work in works)
+    return _Plan(torch.from_numpy(rows), torch.from_numpy(many), active.tolist(), even, same)
 
 
 def steps_of(n: int, local: Local) -> int:
@@ -152,14 +129,15 @@ def steps_of(n: int, local: Local) -> int:
     return (local.epochs or 1) * -(-n // size)
 
 
-@torch.inference_mode()
 def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> list[Trained]:
     """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given."""
     order = sorted(range(len(works)), key=lambda g: -steps_of(len(works[g].y), works[g].local))
-    group = _Group(layers, loss, [works[g] for g in order])
-    results = group.train()
+    with torch.inference_mode():
+        results = _Group(layers, loss, [works[g] for g in order]).train()
     back = np.argsort(order)
-    return [results[g] for g in back.tolist()]
+    # Copies, made outside inference mode: what a client keeps may be changed in place later.
+    found = (results[g] for g in back.tolist())
+    return [Trained(result.theta.clone(), result.loss, result.state.clone()) for result in found]
 
 
 class _Group:
@@ -203,10 +181,12 @@ class _Group:
         plain = self.local.optimizer == "sgd" and not self.local.momentum and not self.local.weight_decay
         fused = plain and self.anchor is None
         slopes = None if fused else torch.empty_like(self.thetas)
+        same = self.plan.same
+        x = self.x.index_select(0, self.plan.rows[0].reshape(-1)).view(len(self.works), width, -1) if same else None
         for t, k in enumerate(self.plan.active):
             rows = self.plan.rows[t, :k].reshape(-1)
             thetas = self.thetas[:k]
-            seen = self._forward(thetas, self.x.index_select(0, rows).view(k, width, -1))
+            seen = self._forward(thetas, self.x.index_select(0, rows).view(k, width, -1) if x is None else x[:k])
             offset = None if self.offset is None else self.offset.index_select(0, rows).view(k, width, -1)
             slope = self._outer(seen[-1], offset, y[t, :k], losses[t, :k])
             if not even[t]:
@@ -243,7 +223,7 @@ class _Group:
     def _descend(
         self, thetas: Tensor, seen: Sequence[Tensor], slope: Tensor, into: Tensor, beta: float, alpha: float
     ) -> None:
-        """into = beta * into + alpha * gradient, layer by layer from the last; into may be the models themselves."""
+        """into = beta * into + alpha * gradient, beta 0 or 1, layer by layer from the last; into may be the models."""
         for number in range(len(self.layers) - 1, -1, -1):
             layer, a = self.layers[number], seen[number]
             below = None
@@ -253,10 +233,10 @@ class _Group:
                     below.mul_(a > 0)
             layer.matrix(into).baddbmm_(slope.transpose(1, 2), a, beta=beta, alpha=alpha)
             row = layer.row(into)
-            if row is not None:
-                row.mul_(beta).add_(slope.sum(1, keepdim=True), alpha=alpha) if beta != 1.0 else row.add_(
-                    slope.sum(1, keepdim=True), alpha=alpha
-                )
+            if row is not None and beta:
+                row.add_(slope.sum(1, keepdim=True), alpha=alpha)
+            elif row is not None:
+                torch.mul(slope.sum(1, keepdim=True), alpha, out=row)
             if below is not None:
                 slope = below
 

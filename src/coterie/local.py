@@ -57,6 +57,31 @@ class Proximal:
     mu: float
 
 
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One client's training: everything it needs."""
+
+    start: Tensor
+    x: Tensor
+    y: Tensor
+    local: Local
+    rng: np.random.Generator
+    lr: float
+    proximal: Proximal | None
+    offset: Tensor | None
+    weights: Tensor | None
+    state: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of it: the model, the mean loss of its steps, the optimiser's state."""
+
+    theta: Tensor
+    loss: float
+    state: Tensor
+
+
 class Optimizer:
     """SGD (with momentum) or Adam on one flat vector; its state is one tensor, so that a client can keep it."""
 

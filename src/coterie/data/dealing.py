@@ -36,7 +36,8 @@ def keys(data: Dataset) -> Ints:
 
 def held_out(owner: Ints, key: Ints, clients: int, share: float, rng: np.random.Generator) -> Bools:
     """Which samples are held out: of each client round(share * n), spread evenly over its keys; one always stays."""
-    order = np.argsort(owner * (int(key.max(initial=0)) + 1) + key, kind="stable")
+    order = rng.permutation(len(owner))
+    order = order[np.argsort((owner * (int(key.max(initial=0)) + 1) + key)[order], kind="stable")]
     own = owner[order]
     n = np.bincount(owner, minlength=clients)
     held = np.minimum(np.round(share * n).astype(np.int64), np.maximum(n - 1, 0))
@@ -49,19 +50,29 @@ def held_out(owner: Ints, key: Ints, clients: int, share: float, rng: np.random.
     return mask
 
 
+def short(shares: Floats, sizes: Ints) -> int | None:
+    """A stratum with fewer samples than slots that want some of it, if there is one."""
+    wanted = (shares > 0).sum(1)
+    lacking = np.flatnonzero(wanted > sizes)
+    return int(lacking[0]) if len(lacking) else None
+
+
 def cut(strata: Ints, shares: Floats, rng: np.random.Generator) -> Ints:
     """The slot of each sample, -1 for none: each stratum is shuffled and cut at the sums of its shares."""
     slots = np.full(len(strata), -1, dtype=np.int64)
     for stratum, row in enumerate(shares):
         rows = rng.permutation(np.flatnonzero(strata == stratum))
-        many = _counts(row, len(rows))
+        many = _counts(row, len(rows), stratum)
         slots[rows[: many.sum()]] = np.repeat(np.arange(len(row)), many)
     return slots
 
 
-def _counts(shares: Floats, size: int) -> Ints:
-    """Shares of a whole number: sums are rounded, so that nothing is lost and nobody is off by more than one."""
-    ends = np.floor(np.cumsum(shares) * size + 0.5).astype(np.int64)
+def _counts(shares: Floats, size: int, stratum: int) -> Ints:
+    """Shares of a whole number: sums are rounded, so that nothing is lost and nobody is off by more than one.
+
+    Where rounding goes up differs from stratum to stratum, or the same slots would lose the fraction every time.
+    """
+    ends = np.floor(np.cumsum(shares) * size + (0.5 + stratum * 0.6180339887) % 1).astype(np.int64)
     return np.diff(np.minimum(ends, size), prepend=0)
 
 
@@ -101,11 +112,12 @@ class Pools:
     def _got(self, pool: int, shares: Floats, strata: Ints) -> Ints:
         """(strata, slots) samples of a pool."""
         sizes = self.sizes(pool, strata)
-        return np.stack([_counts(row, int(size)) for row, size in zip(shares, sizes, strict=True)])
+        return np.stack([_counts(row, int(n), s) for s, (row, n) in enumerate(zip(shares, sizes, strict=True))])
 
     def mended(self, shares: Floats, strata: Ints, least: int) -> Floats:
         """The last few slots that have too little get it, of the class they want most, from whoever has most of it."""
         shares = shares.copy()
+        every = [self.sizes(pool, strata) for pool in range(len(self.rows))]
         for _ in range(PATIENCE):
             poor = np.flatnonzero(~self.enough(shares, strata, least))
             if not len(poor):
@@ -115,7 +127,7 @@ class Pools:
                 missing = least - sum(int(g[:, slot].sum()) for g in got)
                 for pool, g in enumerate(got):
                     need = max(1 - int(g[:, slot].sum()), missing if pool == 0 else 0)
-                    sizes = self.sizes(pool, strata)
+                    sizes = every[pool]
                     stratum = int(np.argmax(shares[:, slot] * sizes))
                     giver = int(np.argmax(g[stratum]))
                     if need <= 0 or g[stratum, giver] <= need + 1:

@@ -46,8 +46,10 @@ def federate(
     name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)
     if isinstance(source, Dataset | Federation):
         found: object = source
+    elif isinstance(source, type):
+        raise CoterieError(f"data: {source.__name__} is a class; write {source.__name__}(...)")
     elif callable(source):
-        found = source(rng) if makes_clients(type(source)) else source()
+        found = source(rng) if "rng" in inspect.signature(source).parameters else source()
     else:
         found = source
     if isinstance(found, Federation):
@@ -65,6 +67,9 @@ def federate(
             f"data.partition.name=rotated.{suggest('', PARTITIONS.places)}"
         )
     spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
+    if isinstance(spread, type) or not callable(spread):
+        hint = f"write {spread.__name__}(...)" if isinstance(spread, type) else "give a name or coterie.data.IID(...)"
+        raise CoterieError(f"data.partition: {spread!r} is not a partition; {hint}")
     made = spread(found, rng)
     if not isinstance(made, Federation):
         raise CoterieError(f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation")

@@ -9,7 +9,7 @@ from pydantic import PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma
+from coterie.data.dealing import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma, short
 from coterie.data.federation import Federation
 from coterie.data.spread import Deal, spread, whole
 from coterie.data.views import want_labels
@@ -87,7 +87,9 @@ class Dirichlet:
         if self.poor == "redraw":
             shares = pools.mended(shares, strata, self.at_least)
         name = f"Dirichlet({self.alpha:g})"
-        kept = np.flatnonzero(enough(shares))
+        kept = np.arange(self.clients)
+        while len(kept) and not (good := enough(shares[:, kept])).all():
+            kept = kept[good]  # without the others what is left is rounded anew
         if len(kept) == self.clients:
             return spread(data, pools, Deal(strata, shares, self.clients), rng, name)
         if not len(kept):
@@ -124,6 +126,10 @@ class Classes:
             *("clients", "use fewer clients or a smaller at_least"),
         )
         shares = pools.mended(shares, strata, self.at_least)
+        if (scarce := short(shares, pools.sizes(0, strata))) is not None:
+            raise CoterieError(
+                f"data.partition.n: class {scarce} has fewer samples than clients that should have it; use fewer clients"
+            )
         return spread(data, pools, Deal(strata, shares, self.clients), rng, f"{self.n} classes per client")
 
 

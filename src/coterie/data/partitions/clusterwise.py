@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Bools, Floats, Ints, Pools, drawn, log_choice, log_gamma
+from coterie.data.dealing import Bools, Floats, Ints, Pools, drawn, log_choice, log_gamma, short
 from coterie.data.federation import Domain, Federation
 from coterie.data.partitions.clientwise import IID
 from coterie.data.spread import Deal, clusters_of, members, spread, whole
@@ -108,6 +108,10 @@ class ClusterClasses:
             lambda slots: log_choice(self.between, every, data.classes, slots, rng),
             lambda slots, theirs: log_choice(self.within, np.flatnonzero(theirs), data.classes, slots, rng),
         )
+        if (scarce := short(shares, pools.sizes(0, every))) is not None:
+            raise CoterieError(
+                f"data.partition: class {scarce} has fewer samples than clients that should have it; use fewer clients"
+            )
         name = f"clusters of {self.between} classes, {self.within} per client"
         return spread(data, pools, Deal(every, shares, self.clients), rng, name, truth=truth)
 

@@ -61,7 +61,7 @@ class Mixture:
     pattern: Pattern = "10:90"  # or 30:70 or any a:b, linear, random
     angles: Annotated[tuple[float, ...], Field(min_length=2)] = (0.0, 90.0)  # one distribution each
     groups: Groups | None = None  # instead of angles: classes, equally many each, every group's called 0, 1, 2, ...
-    samples: tuple[PositiveInt, PositiveInt] | None = None  # per client, uniform between the two; None: all, evenly
+    samples: tuple[PositiveInt, PositiveInt] | None = None  # of a client (official test samples not counted); None: all
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
@@ -80,7 +80,7 @@ class Mixture:
                 "use fewer clients or samples"
             )
         shares = np.zeros((len(available), len(stratum)))
-        shares[stratum, np.arange(len(stratum))] = counts.ravel() / available[stratum]
+        shares[stratum, np.arange(len(stratum))] = counts.ravel() / np.maximum(available, 1)[stratum]
         deal = Deal(strata, shares, self.clients, client=slot_client, view=slot_view)
         return spread(
             *(data, pools, deal, rng, f"mixtures {self.pattern} of {many}"),
@@ -113,4 +113,7 @@ class Mixture:
             return rng.integers(low, high + 1, self.clients)
         # All there is, evenly; of groups, as much as the scarcest allows.
         want = mixture.sum(0) if self.groups else np.array([float(self.clients)])
-        return np.full(self.clients, int(np.min(available / want)))
+        size = int(np.min(available / want))
+        while self.groups and np.any(parts(np.full(self.clients, size), mixture).sum(0) > available):
+            size -= 1  # rounding gives the last group more than its share
+        return np.full(self.clients, size)

@@ -49,6 +49,7 @@ class Natural:
         if self.clients is not None:
             if self.clients > len(kept):
                 raise CoterieError(f"data.partition.clients: {data.name} has {len(kept)} clients, not {self.clients}")
+            notes.append(f"{self.clients} of {len(kept)} owners drawn")
             kept = np.sort(rng.choice(kept, self.clients, replace=False))
         made = Federation(
             *((data.domain,), train, test),
