@@ -150,8 +150,8 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
 def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True) -> Result[Any]:
     from coterie import console
     from coterie.config import build, resolved
-    from coterie.driver import drive
-    from coterie.setup import check, make_engine
+    from coterie.driver import drive, one_thread
+    from coterie.setup import check, chosen, local_of, make_engine
     from coterie.store import RunDirectory
 
     stderr = _console(stderr=True, quiet=quiet)
@@ -160,10 +160,16 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: boo
     if announce:
         stderr.print(job.federation.describe(), highlight=False, soft_wrap=True)
     check(job.model, job.federation, config.settings)
-    store = RunDirectory(
-        path, job.method, job.model, job.federation, config.settings, resume, resolved(config, job.method)
-    )
-    engine = make_engine(config.engine.name, job.model, job.federation, config.engine.workers)
+    tree, name, workers = resolved(config, job.method), str(config.engine.name), config.engine.workers
+    with one_thread():
+        choice = chosen(name, workers, job.model, job.federation, local_of(job.method), config.settings)
+    if choice is not None:
+        stderr.print(f"engine: {choice}", highlight=False)
+        # Written down as what it came to, so that the run can be repeated and resumed to the same bits.
+        name, workers = choice.name, choice.workers
+        tree["engine"] = {"name": name} | ({} if workers is None else {"workers": workers})
+    store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, tree)
+    engine = make_engine(name, job.model, job.federation, workers)
     try:
         with engine as opened, console.progress(stderr, config.method.name) as listen:
             return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])

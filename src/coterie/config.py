@@ -51,7 +51,7 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["sequential", "workers"] = "sequential"
+    name: Literal["sequential", "workers", "batched", "auto"] = "sequential"
     workers: PositiveInt | None = None  # processes; as many as cores when not given
 
 

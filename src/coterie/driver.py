@@ -28,7 +28,7 @@ from coterie.methods.contract import Admits, Method
 from coterie.metrics import Summary, summarise
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
-from coterie.setup import as_method, as_model, check, make_engine
+from coterie.setup import as_method, as_model, check, chosen, local_of, make_engine
 from coterie.tasks import Cohort, Evaluated, Roster
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def run(
     rounds: int = 30,
     participation: int | float = 1.0,
     seed: int = 0,
-    engine: Literal["sequential", "workers"] | Engine = "sequential",
+    engine: Literal["sequential", "workers", "batched", "auto"] | Engine = "sequential",
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_on: int | float = 1.0,
@@ -172,7 +172,8 @@ def run(
     model: an nn.Module class, a function that builds one, an instance as a blueprint, or a name (`coterie models`).
     rounds, seed: the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
-    engine, workers: "sequential", or "workers" for a process per core (or that many).
+    engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients
+    as one computation, on as many workers; or "auto", the fastest of them here, found out by trying.
     evaluate_every, evaluate_on: rounds between evaluations; a share or a count of the clients evaluated.
     weigh_clients: how clients count in accuracy and macro-F1: by "test" size, "train" size or "equal".
     quorum, retries: the share of asked clients that must answer, and how often a round is repeated where they do not.
@@ -206,7 +207,14 @@ def run(
     if resume and out is None:
         raise CoterieError("resume: which run? Give its directory as out=...")
     store = None if out is None else RunDirectory(Path(out), the_method, the_model, federation, settings, resume)
-    with make_engine(engine, the_model, federation, workers) as the_engine:
+    if isinstance(engine, str):
+        with one_thread():
+            choice = chosen(engine, workers, the_model, federation, local_of(the_method), settings)
+        used, many = (engine, workers) if choice is None else (choice.name, choice.workers)
+        making = make_engine(used, the_model, federation, many)
+    else:
+        making = make_engine(engine, the_model, federation, workers)
+    with making as the_engine:
         return drive(the_method, the_model, federation, settings, the_engine, store, listeners)
 
 

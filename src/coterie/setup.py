@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from coterie.catalogue import METHODS, MODELS
 from coterie.data.federation import Federation
+from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine
 from coterie.engines.sequential import Sequential
 from coterie.engines.workers import Workers
@@ -22,11 +23,14 @@ from coterie.errors import CoterieError, suggest
 from coterie.explain import explain
 from coterie.methods.contract import Method
 from coterie.model import Loss, Model
+from coterie.tasks import Local
 
 if TYPE_CHECKING:
     from coterie.driver import Settings
+    from coterie.engines.choose import Choice
 
 T = TypeVar("T")
+ENGINES = ("sequential", "workers", "batched", "auto")
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
@@ -140,6 +144,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def local_of(method: Any) -> Local:
+    """How a method has clients train, or the one it wraps."""
+    found = getattr(method, "local", None) or getattr(getattr(method, "base", None), "local", None)
+    return found if isinstance(found, Local) else Local()
+
+
+def chosen(
+    name: str, workers: int | None, model: Model, federation: Federation, local: Local, settings: Settings
+) -> Choice | None:
+    """What `engine: auto` comes to; None for an engine that was named."""
+    if name != "auto":
+        return None
+    from coterie.engines.choose import choose
+
+    trained = len(federation) - settings.kept_back(len(federation))
+    return choose(model, federation, local, settings.per_round(trained), workers or cores())
+
+
 @contextmanager
 def make_engine(engine: str | Engine, model: Model, federation: Federation, workers: int | None) -> Iterator[Engine]:
     """An engine by name, closed afterwards; an engine object is used as it is and left open."""
@@ -155,8 +177,11 @@ def make_engine(engine: str | Engine, model: Model, federation: Federation, work
         made = Sequential(model, federation)
     elif engine == "workers":
         made = Workers(model, federation, min(workers or cores(), len(federation)))
+    elif engine == "batched":
+        many = min(workers or cores(), len(federation))
+        made = Batched(model, federation) if many == 1 else Workers(model, federation, many, batched=True)
     else:
-        raise CoterieError(f"engine.name: unknown engine '{engine}'.{suggest(engine, ['sequential', 'workers'])}")
+        raise CoterieError(f"engine.name: unknown engine '{engine}'.{suggest(engine, ENGINES)}")
     try:
         yield made
     finally:

@@ -36,13 +36,15 @@ class Scenario:
     task: Literal["classification", "regression"] = "classification"
     participation: float | int = 1.0
     local: Local = toys.LOCAL
+    within: float = 1e-6
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     "plain": Scenario(),
     "partial": Scenario(participation=0.6),
     "momentum-kept": Scenario(participation=7, local=Local(batch=4, lr=0.05, momentum=0.9, keep_optimizer=True)),
-    "adam-kept": Scenario(local=Local(steps=5, batch=4, lr=0.02, optimizer="adam", keep_optimizer=True)),
+    # Adam divides by the size of a gradient, and so makes rounding in a small one large.
+    "adam-kept": Scenario(local=Local(steps=5, batch=4, lr=0.02, optimizer="adam", keep_optimizer=True), within=2e-5),
     "batchnorm": Scenario(build=toys.batchnorm),
     "dropout": Scenario(build=toys.dropout, local=Local(steps=10, batch=8, lr=0.1, lr_decay=0.9)),
     "regression": Scenario(build=toys.regressor, task="regression", local=Local(steps=6, batch=4, lr=0.05)),
@@ -79,12 +81,13 @@ def ran(kind: toys.Kind, name: str, scenario: str) -> Ran:
 def test_a_method_does_the_same_on_every_engine(name: str, scenario: str) -> None:
     """To float noise; and engines with processes to the last bit, however many processes there are."""
     reference = ran(toys.REFERENCE, name, scenario)
+    within = SCENARIOS[scenario].within
     for kind in toys.PARALLEL:
         mine = ran(kind, name, scenario)
         np.testing.assert_array_equal(mine.result.assignments, reference.result.assignments)
-        toys.assert_same(mine.result.state, reference.result.state, within=1e-6)
-        toys.assert_same(mine.memory, reference.memory, within=1e-6)
-        toys.assert_same(mine.result.clients, reference.result.clients, within=1e-5)
+        toys.assert_same(mine.result.state, reference.result.state, within=within)
+        toys.assert_same(mine.memory, reference.memory, within=within)
+        toys.assert_same(mine.result.clients, reference.result.clients, within=10 * within)
         assert [e.answered for e in mine.result.history] == [e.answered for e in reference.result.history]
         one = ran((kind[0], 1), name, scenario)
         toys.assert_same(mine.result.state, one.result.state)

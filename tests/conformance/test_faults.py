@@ -341,7 +341,7 @@ def kills(client: int, only_once: Path | None = None) -> toys.Fault:
 
 
 @pytest.mark.parametrize("name", ASK_ALL)
-@pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
+@pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
 def test_a_client_that_kills_its_process_is_missing_and_nobody_else_is(kind: toys.Kind, name: str) -> None:
     method = toys.method(name, KEPT)
     federation, healthy = toys.faulty(kills(3)), toys.toy()
@@ -361,7 +361,7 @@ def test_a_client_that_kills_its_process_is_missing_and_nobody_else_is(kind: toy
     toys.assert_same(found, expected)
 
 
-@pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
+@pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
 def test_a_process_that_dies_once_costs_nobody_the_round(kind: toys.Kind, tmp_path: Path) -> None:
     task = Fit(All(torch.zeros(10)), KEPT)
 
@@ -377,7 +377,7 @@ def test_a_process_that_dies_once_costs_nobody_the_round(kind: toys.Kind, tmp_pa
     assert (tmp_path / "once").exists()
 
 
-@pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
+@pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
 def test_a_worker_killed_between_visits_is_replaced(kind: toys.Kind) -> None:
     visit = Visit((Fit(All(torch.zeros(10)), toys.LOCAL),), torch.arange(10), Moment(0, 0, 0))
     with toys.engine(kind, toys.toy()) as engine:
@@ -391,7 +391,7 @@ def test_a_worker_killed_between_visits_is_replaced(kind: toys.Kind) -> None:
     assert not second.missing
 
 
-@pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
+@pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
 def test_no_process_is_left_after_close(kind: toys.Kind) -> None:
     before = set(multiprocessing.active_children())
     with toys.engine(kind, toys.faulty(kills(3))) as engine:

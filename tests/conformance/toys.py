@@ -32,9 +32,11 @@ REFERENCE: Kind = ("sequential", None)
 ENGINES: list[Kind] = [
     (name, workers)
     for name in get_args(EngineConfig.model_fields["name"].annotation)
+    if name != "auto"  # which is one of the others
     for workers in ((None,) if name == "sequential" else (1, 2))
 ]
 PARALLEL = [kind for kind in ENGINES if kind[1] is not None]
+PROCESSES = [kind for kind in PARALLEL if kind != ("batched", 1)]  # which is this process itself
 EITHER = [REFERENCE, ENGINES[-1]]  # where one of a kind is enough
 
 SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
@@ -104,8 +106,10 @@ def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
     """A method of the catalogue, with this local training and this many clusters where it has either."""
     fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
     params: dict[str, Any] = {n: v for n, v in {"local": local, "k": k}.items() if n in fields}
-    if "base" in fields and fields["base"].default is dataclasses.MISSING:  # a wrapper of another method
-        params["base"] = method("wecfl", local, k)
+    if "base" in fields:  # a wrapper of another method
+        inner = fields["base"].default
+        named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]  # none: any method may be wrapped
+        params["base"] = method(named[0] if named else "wecfl", local, k)
     if issubclass(METHODS.find(name), FeSEM):
         params["alpha"] = 0  # the first clustering asks nobody but the round's cohort
     made: Method[Any] = METHODS.build(name, params)

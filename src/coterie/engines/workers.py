@@ -22,11 +22,14 @@ from multiprocessing.process import BaseProcess
 import torch
 from torch import Tensor
 
+from coterie.batch import Batch
 from coterie.byclient import ByClient
-from coterie.client import Answer, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
+from coterie.client import Answer, Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
 from coterie.data.federation import Federation
+from coterie.engines.batched import HANDS
 from coterie.engines.channel import Channel
 from coterie.engines.contract import Missing, Outcome, Visit, collate, reason, restrict
+from coterie.engines.dealing import deal
 from coterie.memory import Memory
 from coterie.model import Model
 from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
@@ -62,13 +65,15 @@ TYPES = (
 )
 
 
-def _serve(model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection]) -> None:
+def _serve(
+    model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection], bench: type[Workbench]
+) -> None:
     """A worker's life: until the pipe closes, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
         end.close()
     torch.set_num_threads(1)
-    bench = Workbench(model)
+    computes = bench(model)
     channel = Channel(pipe, TYPES)
     hands = 0
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -77,13 +82,15 @@ def _serve(model: Model, federation: Federation, pipe: Connection, others: Seque
             if isinstance(message, _Open):
                 visit, hands = message.visit, 0
                 continue
-            results: list[Done | Missing] = []
-            for client, keeps in zip(message.clients, message.keeps, strict=True):
-                try:
-                    data = federation.client(client)
-                    results.append(bench.visit(visit.asked_of(client), client, data, keeps, visit.moment))
-                except Exception as error:
-                    results.append(Missing(client, reason(error)))
+            calls = [
+                Call(client, visit.asked_of(client), keeps)
+                for client, keeps in zip(message.clients, message.keeps, strict=True)
+            ]
+            found = computes.visit_all(calls, federation.client, visit.moment)
+            results = [
+                Missing(call.client, reason(result)) if isinstance(result, Exception) else result
+                for call, result in zip(calls, found, strict=True)
+            ]
             # A lane per hand: the parent reads all of a visit's results where they lie, at its end.
             channel.send(_Played(tuple(results)), lane=hands)
             hands += 1
@@ -92,7 +99,7 @@ def _serve(model: Model, federation: Federation, pipe: Connection, others: Seque
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(self, model: Model, federation: Federation, others: Sequence[_Worker]) -> None:
+    def __init__(self, model: Model, federation: Federation, others: Sequence[_Worker], bench: type[Workbench]) -> None:
         # fork hands model and data over without a copy and without pickling; it is not safe outside Linux.
         context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         mine, theirs = context.Pipe()
@@ -100,7 +107,7 @@ class _Worker:
         self.hand: tuple[int, ...] = ()
         inherited = [w.channel.pipe for w in others] + [mine] if sys.platform == "linux" else []
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(model, federation, theirs, inherited), daemon=True, name="coterie-worker"
+            target=_serve, args=(model, federation, theirs, inherited, bench), daemon=True, name="coterie-worker"
         )
         with warnings.catch_warnings():
             # Python 3.12 warns of any fork beside threads; the worker touches no lock that one could hold.
@@ -117,16 +124,18 @@ class _Worker:
 
 
 class Workers:
-    """Spreads a visit over `workers` processes."""
+    """Spreads a visit over `workers` processes; `batched` ones visit a hand of clients as one computation."""
 
-    def __init__(self, model: Model, federation: Federation, workers: int) -> None:
+    def __init__(self, model: Model, federation: Federation, workers: int, batched: bool = False) -> None:
         self.federation = federation
         self.memory = Memory()
         self._model = model
         self._n = federation.roster.n
+        self._bench: type[Workbench] = Batch if batched else Workbench
+        self._hands = HANDS if batched else HANDS_PER_WORKER * workers
         self._workers: list[_Worker] = []
         for _ in range(workers):
-            self._workers.append(_Worker(model, federation, self._workers))
+            self._workers.append(_Worker(model, federation, self._workers, self._bench))
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
@@ -134,7 +143,7 @@ class Workers:
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
         tried: set[int] = set()
-        hands = self._deal(visit.ids)
+        hands = deque(deal(visit.ids, self._n[visit.ids], self._hands))
         sent = _Open(restrict(visit, visit.ids))
         for worker in self._workers:
             worker.hand = ()
@@ -169,24 +178,6 @@ class Workers:
             worker.stop()
         self._workers = []
 
-    def _deal(self, ids: Tensor) -> deque[tuple[int, ...]]:
-        """Hands of about equal work, largest clients first."""
-        sizes = self._n[ids]
-        order = torch.argsort(sizes, descending=True, stable=True)
-        share = float(sizes.sum()) / (HANDS_PER_WORKER * max(len(self._workers), 1))
-        hands: deque[tuple[int, ...]] = deque()
-        hand: list[int] = []
-        work = 0
-        for row in order.tolist():
-            hand.append(int(ids[row]))
-            work += int(sizes[row])
-            if work >= share:
-                hands.append(tuple(hand))
-                hand, work = [], 0
-        if hand:
-            hands.append(tuple(hand))
-        return hands
-
     def _send(self, worker: _Worker, message: object, lane: int) -> None:
         # A dead worker is found when its answer is waited for.
         with contextlib.suppress(OSError):
@@ -201,7 +192,7 @@ class Workers:
             missing[client] = Missing(client, f"the worker process died on it, twice (exit code {code})")
         tried.update(dead.hand)
         others = [w for w in self._workers if w is not dead]
-        fresh = _Worker(self._model, self.federation, others)
+        fresh = _Worker(self._model, self.federation, others, self._bench)
         self._workers[self._workers.index(dead)] = fresh
         self._send(fresh, sent, lane=0)
         return again

@@ -128,7 +128,7 @@ class Classes:
         shares = pools.mended(shares, strata, self.at_least)
         if (scarce := short(shares, pools.sizes(0, strata))) is not None:
             raise CoterieError(
-                f"data.partition.n: class {scarce} has fewer samples than clients that should have it; use fewer clients"
+                f"data.partition.n: class {scarce} has fewer samples than clients that want it; use fewer clients"
             )
         return spread(data, pools, Deal(strata, shares, self.clients), rng, f"{self.n} classes per client")
 

@@ -110,7 +110,7 @@ class ClusterClasses:
         )
         if (scarce := short(shares, pools.sizes(0, every))) is not None:
             raise CoterieError(
-                f"data.partition: class {scarce} has fewer samples than clients that should have it; use fewer clients"
+                f"data.partition: class {scarce} has fewer samples than clients that want it; use fewer clients"
             )
         name = f"clusters of {self.between} classes, {self.within} per client"
         return spread(data, pools, Deal(every, shares, self.clients), rng, name, truth=truth)

@@ -1,0 +1,48 @@
+"""Many clients as one computation, in this process. With several workers see `workers`, which can do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from coterie.batch import Batch
+from coterie.client import Answer, Call
+from coterie.data.federation import Federation
+from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
+from coterie.engines.dealing import deal
+from coterie.memory import Memory
+from coterie.model import Model
+
+# The same hands for any number of workers, so that they give the same bits: what is computed together rounds together.
+HANDS = 16
+
+
+class Batched:
+    """Visits clients hand by hand."""
+
+    def __init__(self, model: Model, federation: Federation) -> None:
+        self.federation = federation
+        self.memory = Memory()
+        self._bench = Batch(model)
+        self._n = federation.roster.n
+
+    def visit(self, visit: Visit) -> Outcome:
+        """See `Engine.visit`."""
+        answered: dict[int, Sequence[Answer | None]] = {}
+        missing: list[Missing] = []
+        with torch.random.fork_rng(devices=[]):
+            for hand in deal(visit.ids, self._n[visit.ids], HANDS):
+                calls = [Call(client, visit.asked_of(client), self.memory.read(client)) for client in hand]
+                results = self._bench.visit_all(calls, self.federation.client, visit.moment)
+                for client, result in zip(hand, results, strict=True):
+                    if isinstance(result, Exception):
+                        missing.append(Missing(client, reason(result)))
+                        continue
+                    if visit.keep:
+                        self.memory.write(client, result.keeps)
+                    answered[client] = result.answers
+        return Outcome(collate(visit, answered), tuple(sorted(missing, key=lambda m: m.client)))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
