@@ -68,7 +68,7 @@ def run(
     lost = console.missing_line(result.history)
     if lost:
         stdout.print(lost, style="yellow")
-    stdout.print(f"run directory: {result.run_dir}", soft_wrap=True, highlight=False)
+    stdout.print(f"run directory: {result.run_dir}", soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 @app.command()
@@ -93,7 +93,7 @@ def demo(
         )
         return
     stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
-    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False)
+    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 @app.command()
@@ -158,13 +158,13 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: boo
     datacli.fetch_for(config, stderr)
     job = build(config)
     if announce:
-        stderr.print(job.federation.describe(), highlight=False, soft_wrap=True)
+        stderr.print(job.federation.describe(), highlight=False, soft_wrap=True, markup=False, emoji=False)
     check(job.model, job.federation, config.settings)
     tree, name, workers = resolved(config, job.method), str(config.engine.name), config.engine.workers
     with one_thread():
         choice = chosen(name, workers, job.model, job.federation, local_of(job.method), config.settings)
     if choice is not None:
-        stderr.print(f"engine: {choice}", highlight=False)
+        stderr.print(f"engine: {choice}", highlight=False, markup=False)
         # Written down as what it came to, so that the run can be repeated and resumed to the same bits.
         name, workers = choice.name, choice.workers
         tree["engine"] = {"name": name} | ({} if workers is None else {"workers": workers})

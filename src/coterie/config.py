@@ -144,8 +144,7 @@ def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
         node = below
     *above, last = path
     if last == "name" and above and node.get("name") != value:
-        partitioned = any(key.startswith("data.partition") for key in said)
-        _rename(node, ".".join(above), str(value), partitioned)
+        _rename(node, ".".join(above), str(value), said)
     if last in ("epochs", "steps"):  # one replaces the other, unless both were asked for, which is then refused
         other = "steps" if last == "epochs" else "epochs"
         if ".".join([*above, other]) not in said:
@@ -157,14 +156,20 @@ NAMED = ("data", "data.partition", "model", "method", "engine")
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 
-def _rename(node: Tree, kind: str, name: str, partitioned: bool) -> None:
+def _rename(node: Tree, kind: str, name: str, said: set[str]) -> None:
     """Forget the parameters that the new thing does not know; data that is `owned` brings its clients along."""
     if kind not in _KINDS:
         return
     found = _KINDS[kind].find(name)
     known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
-    if kind == "data" and not makes_clients(found) and (partitioned or not getattr(found, "owned", False)):
-        known.add("partition")
+    if kind == "data":
+        asked = any(key.startswith("data.partition") for key in said)  # then it stays, and is refused if it must be
+        owned = getattr(found, "owned", False)
+        if asked or not (makes_clients(found) or owned):
+            known.add("partition")
+        if owned and asked and not {"data.partition", "data.partition.name"} & said:
+            given = {key.rpartition(".")[2] for key in said}
+            node["partition"] = {"name": "natural"} | {k: v for k, v in node["partition"].items() if k in given}
     for key in set(node) - known - {"name"}:
         del node[key]
 

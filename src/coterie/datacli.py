@@ -123,7 +123,7 @@ def show(
     if as_json:
         _print_json({"federation": federation.describe(), "pictures": [str(path) for path in written]})
         return
-    Console().print(federation.describe(), highlight=False, soft_wrap=True)
+    Console().print(federation.describe(), highlight=False, soft_wrap=True, markup=False, emoji=False)
     for path in written:
         sys.stdout.write(f"{path}\n")
 
@@ -138,6 +138,8 @@ def about_of(name: str, changes: list[str]) -> About | None:
 
     found = DATASETS.find(name)
     if not hasattr(found, "about"):
+        if changes:
+            DATASETS.build(name, parameters(changes, "data"))  # a parameter that is none is told
         return None
     return _wanted(DATASETS.build(name, parameters(changes, "data")))
 

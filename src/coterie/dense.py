@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from coterie.errors import CoterieError
-from coterie.local import Trained, Work, batches
+from coterie.local import Trained, Work, cuts, orders
 from coterie.model import Model
 from coterie.tasks import Local
 
@@ -79,15 +80,11 @@ def forward(layers: Sequence[Layer], thetas: Tensor, x: Tensor) -> Tensor:
     """What each of G models says of the same samples: (n, inputs) -> (G, n, outputs)."""
     a = x.reshape(len(x), -1).expand(len(thetas), len(x), layers[0].inputs)
     for layer in layers:
-        a = _affine(layer, thetas, a)
+        matrix, row = layer.matrix(thetas).transpose(1, 2), layer.row(thetas)
+        a = torch.bmm(a, matrix) if row is None else torch.baddbmm(row, a, matrix)
         if layer.relu:
             a = a.relu_()
     return a
-
-
-def _affine(layer: Layer, thetas: Tensor, a: Tensor) -> Tensor:
-    matrix, row = layer.matrix(thetas).transpose(1, 2), layer.row(thetas)
-    return torch.bmm(a, matrix) if row is None else torch.baddbmm(row, a, matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,37 +93,41 @@ class _Plan:
 
     rows: Tensor  # (T, G, b) into the stacked samples
     many: Tensor  # (T, G) samples that count; 0: the client has finished
-    active: list[int]  # (T,) clients still training
+    stretches: list[tuple[int, int, int]]  # (first, last, clients still training): steps in which nobody finishes
     even: list[bool]  # (T,) every batch full: nothing to mask
     same: bool  # all steps take the same samples (full batches)
 
 
 def _plan(works: Sequence[Work], starts: Sequence[int]) -> _Plan:
-    each = []
-    for work in works:
-        n = len(work.y)
-        takes = [np.arange(n) if take is None else take.numpy() for take in batches(n, work.local, work.rng)]
-        each.append(takes)
-    steps, widest = max(len(takes) for takes in each), max(len(take) for takes in each for take in takes)
-    rows = np.zeros((steps, len(works), widest), dtype=np.int64)
-    many = np.zeros((steps, len(works)), dtype=np.int64)
-    for g, (takes, start) in enumerate(zip(each, starts, strict=True)):
-        rows[:, g] = start  # what fills up is a sample of the client's own, with weight zero
-        for t, take in enumerate(takes):
-            rows[t, g, : len(take)] = take + start
-            many[t, g] = len(take)
+    each = [cuts(len(work.y), work.local) for work in works]
+    steps = [steps_of(len(work.y), work.local) for work in works]
+    widest = max(parts[0][1] for parts in each)
+    rows = np.zeros((max(steps), len(works), widest), dtype=np.int64)
+    many = np.zeros((max(steps), len(works)), dtype=np.int64)
+    for g, (work, parts, start) in enumerate(zip(works, each, starts, strict=True)):
+        n, size, per = len(work.y), parts[0][1], len(parts)
+        sizes = [end - begin for begin, end in parts]
+        order = orders(n, work.local, work.rng)
+        for first in range(0, steps[g], per):
+            mine = next(order)
+            # What fills up is a sample of the client's own, with weight zero.
+            filled = np.full(per * size, start, dtype=np.int64)
+            filled[:n] = (np.arange(n) if mine is None else mine) + start
+            last = min(first + per, steps[g])
+            rows[first:last, g, :size] = filled.reshape(per, size)[: last - first]
+            rows[first:last, g, size:] = start
+            many[first:last, g] = sizes[: last - first]
     active = (many > 0).sum(1)
-    even = [bool((many[t, :k] == widest).all()) for t, k in enumerate(active)]
+    ends = [*(np.flatnonzero(np.diff(active)) + 1).tolist(), len(active)]
+    stretches = [(first, last, int(active[first])) for first, last in pairwise([0, *ends])]
+    full = (many == widest).sum(1) == active
     same = all(work.local.batch == "full" for work in works)
-    return _Plan(torch.from_numpy(rows), torch.from_numpy(many), active.tolist(), even, same)
+    return _Plan(torch.from_numpy(rows), torch.from_numpy(many), stretches, full.tolist(), same)
 
 
 def steps_of(n: int, local: Local) -> int:
     """How many steps a client with n samples takes."""
-    if local.steps is not None:
-        return local.steps
-    size = n if local.batch == "full" else min(local.batch, n)
-    return (local.epochs or 1) * -(-n // size)
+    return local.steps if local.steps is not None else (local.epochs or 1) * len(cuts(n, local))
 
 
 def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> list[Trained]:
@@ -170,75 +171,72 @@ class _Group:
 
     def train(self) -> list[Trained]:
         """All steps of all clients."""
-        steps, width = len(self.plan.active), self.plan.rows.shape[2]
-        y = self.y[self.plan.rows]  # (T, G, b) or (T, G, b, targets)
-        # The weight of each sample in its batch's mean; None where all have the same.
-        inside = torch.arange(width) < self.plan.many[..., None]  # (T, G, b)
-        share = inside.to(self.thetas.dtype) / self.plan.many.clamp(min=1)[..., None]
-        share = share if self.weights is None else share * self.weights[self.plan.rows]
-        even = [self.weights is None and self.plan.even[t] for t in range(steps)]
-        losses = torch.zeros(steps, len(self.works), width, dtype=self.thetas.dtype)
+        plan, width = self.plan, self.plan.rows.shape[2]
+        # The weight of each sample in its batch's mean.
+        inside = torch.arange(width) < plan.many[..., None]  # (T, G, b)
+        share = inside.to(self.thetas.dtype) / plan.many.clamp(min=1)[..., None]
+        share = share if self.weights is None else share * self.weights[plan.rows]
+        losses = torch.zeros(*plan.rows.shape, 1, dtype=self.thetas.dtype)
         plain = self.local.optimizer == "sgd" and not self.local.momentum and not self.local.weight_decay
-        fused = plain and self.anchor is None
-        slopes = None if fused else torch.empty_like(self.thetas)
-        same = self.plan.same
-        x = self.x.index_select(0, self.plan.rows[0].reshape(-1)).view(len(self.works), width, -1) if same else None
-        for t, k in enumerate(self.plan.active):
-            rows = self.plan.rows[t, :k].reshape(-1)
-            thetas = self.thetas[:k]
-            seen = self._forward(thetas, self.x.index_select(0, rows).view(k, width, -1) if x is None else x[:k])
-            offset = None if self.offset is None else self.offset.index_select(0, rows).view(k, width, -1)
-            slope = self._outer(seen[-1], offset, y[t, :k], losses[t, :k])
-            if not even[t]:
-                slope.mul_(share[t, :k, :, None])
-            scale = 1.0 / width if even[t] else 1.0
-            if slopes is None:
-                self._descend(thetas, seen, slope, thetas, 1.0, -self.lr * scale)
-            else:
-                self._descend(thetas, seen, slope, slopes[:k], 0.0, scale)
-                self._step(thetas, slopes[:k], self.state[:k], k)
-        mean = (losses * share).sum(2).sum(0) / (self.plan.many > 0).sum(0)
+        slopes = None if plain and self.anchor is None else torch.empty_like(self.thetas)
+        for first, last, k in plan.stretches:
+            self._stretch(first, last, k, share, losses, None if slopes is None else slopes[:k])
+        mean = (losses[..., 0] * share).sum(2).sum(0) / (plan.many > 0).sum(0)
         return [Trained(self.thetas[g], float(mean[g]), self.state[g]) for g in range(len(self.works))]
 
-    def _forward(self, thetas: Tensor, x: Tensor) -> list[Tensor]:
-        """The inputs of every layer, and the logits."""
-        seen = [x]
-        for layer in self.layers:
-            a = _affine(layer, thetas, seen[-1])
-            seen.append(a.relu_() if layer.relu else a)
-        return seen
-
-    def _outer(self, logits: Tensor, offset: Tensor | None, y: Tensor, losses: Tensor) -> Tensor:
-        """The slope of every sample's loss with respect to its logits; the losses are put where they belong."""
-        z = logits if offset is None else logits + offset
-        if self.loss == "mse":
-            apart = z - y
-            losses.copy_(apart.square().mean(2))
-            return apart.mul_(2.0 / z.shape[2])
-        said = torch.log_softmax(z, 2)
-        label = y[..., None]
-        torch.neg(said.gather(2, label)[..., 0], out=losses)
-        return said.exp_().scatter_add_(2, label, torch.full_like(label, -1.0, dtype=z.dtype))
-
-    def _descend(
-        self, thetas: Tensor, seen: Sequence[Tensor], slope: Tensor, into: Tensor, beta: float, alpha: float
-    ) -> None:
-        """into = beta * into + alpha * gradient, beta 0 or 1, layer by layer from the last; into may be the models."""
-        for number in range(len(self.layers) - 1, -1, -1):
-            layer, a = self.layers[number], seen[number]
-            below = None
-            if number:
-                below = torch.bmm(slope, layer.matrix(thetas))
-                if self.layers[number - 1].relu:
-                    below.mul_(a > 0)
-            layer.matrix(into).baddbmm_(slope.transpose(1, 2), a, beta=beta, alpha=alpha)
-            row = layer.row(into)
-            if row is not None and beta:
-                row.add_(slope.sum(1, keepdim=True), alpha=alpha)
-            elif row is not None:
-                torch.mul(slope.sum(1, keepdim=True), alpha, out=row)
-            if below is not None:
-                slope = below
+    def _stretch(self, first: int, last: int, k: int, share: Tensor, losses: Tensor, slopes: Tensor | None) -> None:
+        """Steps with the same k clients: what does not change between them is made once, for small models count."""
+        width = self.plan.rows.shape[2]
+        thetas = self.thetas[:k]
+        matrices = [layer.matrix(thetas) for layer in self.layers]
+        turned = [matrix.transpose(1, 2) for matrix in matrices]
+        biases = [layer.row(thetas) for layer in self.layers]
+        into = matrices if slopes is None else [layer.matrix(slopes) for layer in self.layers]
+        into_biases = biases if slopes is None else [layer.row(slopes) for layer in self.layers]
+        rows = self.plan.rows[first:last, :k].flatten(1).unbind(0)
+        whole = self.x.index_select(0, rows[0]).view(k, width, -1) if self.plan.same else None
+        y = self.y[self.plan.rows[first:last, :k]]
+        labels = (y if self.loss == "mse" else y[..., None]).unbind(0)
+        minus = self.thetas.new_full((k, width, 1), -1.0)
+        shares = share[first:last, :k, :, None].unbind(0)
+        told = losses[first:last, :k].unbind(0)
+        for t, row in enumerate(rows):
+            seen = [whole if whole is not None else self.x.index_select(0, row).view(k, width, -1)]
+            for layer, matrix, bias in zip(self.layers, turned, biases, strict=True):
+                a = torch.bmm(seen[-1], matrix) if bias is None else torch.baddbmm(bias, seen[-1], matrix)
+                seen.append(a.relu_() if layer.relu else a)
+            z = seen.pop()
+            if self.offset is not None:
+                z = z + self.offset.index_select(0, row).view(k, width, -1)
+            if self.loss == "mse":
+                slope = z - labels[t]
+                torch.mean(slope.square(), 2, keepdim=True, out=told[t])
+                slope.mul_(2.0 / z.shape[2])
+            else:
+                said = torch.log_softmax(z, 2)
+                torch.gather(said, 2, labels[t], out=told[t])
+                slope = said.exp_().scatter_add_(2, labels[t], minus)
+            even = self.weights is None and self.plan.even[first + t]
+            if not even:
+                slope.mul_(shares[t])
+            scale = 1.0 / width if even else 1.0
+            alpha, beta = (-self.lr * scale, 1.0) if slopes is None else (scale, 0.0)
+            for number in range(len(self.layers) - 1, -1, -1):
+                below = torch.bmm(slope, matrices[number]) if number else None
+                if below is not None and self.layers[number - 1].relu:
+                    below.mul_(seen[number] > 0)
+                into[number].baddbmm_(slope.transpose(1, 2), seen[number], beta=beta, alpha=alpha)
+                bias = into_biases[number]
+                if bias is not None and slopes is None:
+                    bias.add_(slope.sum(1, keepdim=True), alpha=alpha)
+                elif bias is not None:
+                    torch.mul(slope.sum(1, keepdim=True), alpha, out=bias)
+                if below is not None:
+                    slope = below
+            if slopes is not None:
+                self._step(thetas, slopes, self.state[:k], k)
+        if self.loss != "mse":
+            losses[first:last, :k].neg_()
 
     def _step(self, thetas: Tensor, slopes: Tensor, state: Tensor, k: int) -> None:
         """What `local.train` does with a gradient, for k models at once."""

@@ -98,6 +98,7 @@ class Result(Generic[State]):
     settings: Settings
     memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
     newcomers: Evaluation | None = None  # those kept from training (`newcomers=0.3`), after they were taken in
+    placed: Any = field(default=None, repr=False)  # the state with every evaluated client in its place
     run_dir: Path | None = None
 
     @property
@@ -129,7 +130,7 @@ class Result(Generic[State]):
         from coterie.serving import predict
 
         new = self.newcomers is not None and client in self.newcomers.clients.ids
-        state = self.newcomers.state if self.newcomers is not None and new else self.state
+        state = self.newcomers.state if self.newcomers is not None and new else self.placed
         return predict(self, state, self.federation, client, 0, x)
 
     def network(self, cluster: int = 0) -> nn.Module:
@@ -284,7 +285,7 @@ def _drive(
     path = None if store is None else store.path
     return Result(
         *(method, model, state, tuple(history), evaluated.clients, evaluated.summary),
-        *(seconds, federation, settings, engine.memory, newcomers),
+        *(seconds, federation, settings, engine.memory, newcomers, evaluated.state),
         run_dir=path,
     )
 

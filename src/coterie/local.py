@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, islice, pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,30 +21,37 @@ from coterie.model import Replica, channels_last, sample_losses
 from coterie.tasks import Local
 
 
-def batches(n: int, local: Local, rng: np.random.Generator, least: int = 1) -> Iterator[Tensor | None]:
-    """Which samples each step takes; None is all of them in their own order. A rest below `least` joins its batch."""
-    if local.steps is None:
-        epochs, steps = local.epochs or 1, None
-    else:
-        epochs, steps = None, local.steps
+def cuts(n: int, local: Local, least: int = 1) -> list[tuple[int, int]]:
+    """Where an epoch's order is cut into batches. A rest below `least` joins the batch before it."""
     size = n if local.batch == "full" else min(local.batch, n)
-    taken = 0
-    epoch = 0
-    while epochs is None or epoch < epochs:
-        epoch += 1
-        # The gradient of a full batch does not depend on its order, so none is drawn.
-        order = torch.from_numpy(rng.permutation(n)) if local.shuffle and size < n else None
-        start = 0
-        while start < n:
-            if steps is not None and taken == steps:
-                return
-            taken += 1
-            end = start + size if n - start - size >= least else n
-            if order is None:
-                yield None if size == n else torch.arange(start, end)
-            else:
-                yield order[start:end]
-            start = end
+    ends = [*range(size, n, size), n]
+    if len(ends) > 1 and ends[-1] - ends[-2] < least:
+        del ends[-2]
+    return list(pairwise([0, *ends]))
+
+
+def orders(n: int, local: Local, rng: np.random.Generator) -> Iterator[NDArray[np.int64] | None]:
+    """The order of the samples in each epoch; None is their own. As many epochs as asked for, or without an end."""
+    # The gradient of a full batch does not depend on its order, so none is drawn.
+    drawn = local.shuffle and local.batch != "full" and local.batch < n
+    for _ in range(local.epochs or 1) if local.steps is None else count():
+        yield rng.permutation(n) if drawn else None
+
+
+def batches(n: int, local: Local, rng: np.random.Generator, least: int = 1) -> Iterator[Tensor | None]:
+    """Which samples each step takes; None is all of them in their own order."""
+    parts = cuts(n, local, least)
+
+    def endless() -> Iterator[Tensor | None]:
+        for order in orders(n, local, rng):
+            drawn = None if order is None else torch.from_numpy(order)
+            for start, end in parts:
+                if drawn is None:
+                    yield None if end - start == n else torch.arange(start, end)
+                else:
+                    yield drawn[start:end]
+
+    return islice(endless(), local.steps)
 
 
 @dataclass(frozen=True, eq=False)

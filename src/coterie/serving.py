@@ -146,7 +146,7 @@ def load(
     history = read_history(path, saved.round)
     return Result(
         *(job.method, job.model, saved.state, history, found.clients, found.summary),
-        *(sum(event.seconds for event in history), job.federation, settings, engine.memory, newcomers),
+        *(sum(event.seconds for event in history), job.federation, settings, engine.memory, newcomers, found.state),
         run_dir=path,
     )
 

@@ -92,6 +92,11 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
     settings.evaluated(trained)
     if not len(federation.test.numbers):
         raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
+    from coterie.driver import crowd
+
+    for who, roster in zip(("clients that train", "newcomers"), crowd(federation, settings), strict=True):
+        if len(roster.ids) and not int(federation.test.lengths[roster.ids].sum()):
+            raise CoterieError(f"newcomers: none of the {who} has test samples; hold some out (test > 0)")
     check_fit(model, federation)
 
 

@@ -28,7 +28,7 @@ class Synthetic:
     paper: ClassVar[str] = "Shamir et al. 2014; Li et al. 2020, arXiv:1812.06127 (section 5.1)"
 
     clients: PositiveInt = 100
-    alpha: NonNegativeFloat = 1.0  # how much clients' models differ: the deviation of the mean of a client's weights
+    alpha: NonNegativeFloat = 1.0  # the deviation of the mean of a client's weights (its labels do not depend on it)
     beta: NonNegativeFloat = 1.0  # how much clients' inputs differ: the deviation of the mean of a client's inputs
     iid: bool = False  # one model for all, inputs alike: the paper's Synthetic-IID
     features: PositiveInt = 60
