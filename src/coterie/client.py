@@ -273,7 +273,8 @@ class OneVisit:
 
     def finish(self, task: Fit, trained: Trained, choice: int | None) -> FitAnswer:
         """What the server is told and the client keeps of a training."""
-        if not bool(trained.theta.isfinite().all()):
+        # The sum tells cheaply that all is well; one that is not finite may also have overflowed, so then look closely.
+        if not math.isfinite(float(trained.theta.sum())) and not bool(trained.theta.isfinite().all()):
             raise CoterieError(
                 "training gave a model that is not finite (NaN or Inf): a smaller learning rate may help"
             )

@@ -133,12 +133,12 @@ def steps_of(n: int, local: Local) -> int:
 def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> list[Trained]:
     """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given."""
     order = sorted(range(len(works)), key=lambda g: -steps_of(len(works[g].y), works[g].local))
+    group = _Group(layers, loss, [works[g] for g in order])
     with torch.inference_mode():
-        results = _Group(layers, loss, [works[g] for g in order]).train()
-    back = np.argsort(order)
-    # Copies, made outside inference mode: what a client keeps may be changed in place later.
-    found = (results[g] for g in back.tolist())
-    return [Trained(result.theta.clone(), result.loss, result.state.clone()) for result in found]
+        losses = group.train()
+    # Taken outside inference mode: what a client keeps may be changed in place later.
+    place = np.argsort(order).tolist()
+    return [Trained(group.thetas[g], losses[g], group.state[g]) for g in place]
 
 
 class _Group:
@@ -169,8 +169,8 @@ class _Group:
             rows.append(self.thetas.new_zeros(length) if work.state is None else work.state)
         return torch.stack(rows)
 
-    def train(self) -> list[Trained]:
-        """All steps of all clients."""
+    def train(self) -> list[float]:
+        """All steps of all clients; their mean losses."""
         plan, width = self.plan, self.plan.rows.shape[2]
         # The weight of each sample in its batch's mean.
         inside = torch.arange(width) < plan.many[..., None]  # (T, G, b)
@@ -182,7 +182,7 @@ class _Group:
         for first, last, k in plan.stretches:
             self._stretch(first, last, k, share, losses, None if slopes is None else slopes[:k])
         mean = (losses[..., 0] * share).sum(2).sum(0) / (plan.many > 0).sum(0)
-        return [Trained(self.thetas[g], float(mean[g]), self.state[g]) for g in range(len(self.works))]
+        return [float(value) for value in mean]
 
     def _stretch(self, first: int, last: int, k: int, share: Tensor, losses: Tensor, slopes: Tensor | None) -> None:
         """Steps with the same k clients: what does not change between them is made once, for small models count."""

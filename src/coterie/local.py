@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.errors import CoterieError
-from coterie.model import Replica, channels_last, sample_losses
+from coterie.layout import channels_last
+from coterie.model import Replica, sample_losses
 from coterie.tasks import Local
 
 

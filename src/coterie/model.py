@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from coterie.errors import CoterieError
+from coterie.layout import channels_last
 from coterie.seeds import draw_seed
 
 Loss: TypeAlias = Literal["cross_entropy", "mse"]
@@ -147,8 +148,8 @@ class Replica:
         return [torch.zeros_like(p) if g is None else g for p, g in zip(self.trained, found, strict=True)]
 
     @torch.inference_mode()
-    def logits(self, x: Tensor, batch: int = 2048) -> Tensor:
-        """What the network says of x, in evaluation mode."""
+    def logits(self, x: Tensor, batch: int = 256) -> Tensor:
+        """What the network says of x, in evaluation mode; in batches that a processor's cache can hold."""
         self.network.eval()
         x = channels_last(x)
         if len(x) <= batch:
@@ -160,11 +161,6 @@ class Replica:
 def flatten(network: nn.Module) -> Tensor:
     """The network's vector (a copy)."""
     return torch.cat([_lying(t.detach()).reshape(-1) for t in _tensors(network)])
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """Images as convolutions like them; anything else as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 def _lying(t: Tensor) -> Tensor:

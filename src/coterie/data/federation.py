@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.layout import channels_last
 from coterie.tasks import Roster
 
 Kind: TypeAlias = Literal["classification", "regression"]
@@ -34,11 +35,17 @@ class Scale:
     std: float | Tensor = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:
-        x = x.to(torch.get_default_dtype())
-        if self.divisor != 1.0:
-            x = x / self.divisor
-        plain = isinstance(self.mean, float) and isinstance(self.std, float) and (self.mean, self.std) == (0.0, 1.0)
-        return x if plain else (x - self.mean) / self.std
+        stored, x = x, x.to(torch.get_default_dtype())
+        if self.uniform and (self.divisor, self.mean, self.std) == (1.0, 0.0, 1.0):
+            return x
+        # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
+        x = x / self.divisor if x is stored else x.div_(self.divisor)
+        return x.sub_(self.mean).div_(self.std)
+
+    @property
+    def uniform(self) -> bool:
+        """The same for every number of a sample, wherever it lies."""
+        return isinstance(self.mean, float) and isinstance(self.std, float)
 
     def bytes(self) -> bytes:
         """What it does, for a checksum."""
@@ -58,10 +65,14 @@ class Domain:
 
     def take(self, rows: Tensor) -> Samples:
         """These samples, as the clients of this domain see them."""
-        x, y = self.inputs(self.x[rows]), self.y[rows]
-        if self.turns % 4:
-            x = torch.rot90(x, self.turns, (-2, -1))
-        return x, y if self.relabel is None else self.relabel[y]
+        x, y = self.x[rows], self.y[rows]
+        early = self.scale is None or self.scale.uniform  # then it may be turned first, while it is small
+        x = self._turned(x) if early else x
+        x = self.inputs(channels_last(x))
+        return x if early else self._turned(x), y if self.relabel is None else self.relabel[y]
+
+    def _turned(self, x: Tensor) -> Tensor:
+        return torch.rot90(x, self.turns, (-2, -1)) if self.turns % 4 else x
 
     def inputs(self, x: Tensor) -> Tensor:
         """What a network is given for samples as stored (not turned)."""
@@ -177,12 +188,12 @@ class Federation:
         if not len(numbers) or bool((where == where[0]).all()):
             domain = int(where[0]) if len(numbers) else 0
             x, y = self.domains[domain].take(numbers - self._starts[domain])
-            return x.contiguous(), y
+            return channels_last(x), y
         parts = [(d, torch.nonzero(where == d)[:, 0]) for d in where.unique().tolist()]
         taken = [self.domains[d].take(numbers[rows] - self._starts[d]) for d, rows in parts]
         back = torch.argsort(torch.cat([rows for _, rows in parts]))
         x, y = torch.cat([t[0] for t in taken])[back], torch.cat([t[1] for t in taken])[back]
-        return x.contiguous(), y
+        return channels_last(x), y
 
     @staticmethod
     def of(data: Federation | Sequence[tuple[ArrayLike, ...]]) -> Federation:
