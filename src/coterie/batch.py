@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from coterie.client import Answer, Call, ClientData, Done, Moment, OneVisit, Workbench
+from coterie.client import Answer, Call, Done, HasClients, Moment, OneVisit, Workbench
 from coterie.dense import forward, layers_of, steps_of, train_together
+from coterie.judge import judge_together
 from coterie.local import Trained, Work
 from coterie.model import Model
 from coterie.tasks import Best, Estimated, Evaluate, Fit, Mix, Own, Posterior, Ref, Score, Task
@@ -31,11 +32,12 @@ class Batch(Workbench):
         super().__init__(model)
         self.layers = layers_of(model)
 
-    def visit_all(
-        self, calls: Sequence[Call], data: Callable[[int], ClientData], moment: Moment
-    ) -> list[Done | Exception]:
+    def visit_all(self, calls: Sequence[Call], source: HasClients, moment: Moment) -> list[Done | Exception]:
         """See `Workbench.visit_all`."""
-        under_way = [_UnderWay(self, call, data, moment) for call in calls]
+        judged = judge_together(self, calls, source)
+        if judged is not None:
+            return [answer if isinstance(answer, Exception) else Done((answer,), {}) for answer in judged]
+        under_way = [_UnderWay(self, call, source, moment) for call in calls]
         for number in range(max((len(call.tasks) for call in calls), default=0)):
             meant = [one for one in under_way if one.error is None and one.call.tasks[number] is not None]
             if meant:
@@ -145,15 +147,16 @@ class Batch(Workbench):
 class _UnderWay:
     """One client's visit between two tasks."""
 
-    def __init__(self, bench: Batch, call: Call, data: Callable[[int], ClientData], moment: Moment) -> None:
+    def __init__(self, bench: Batch, call: Call, source: HasClients, moment: Moment) -> None:
         self.call, self.error = call, None
         self.answers: list[Answer | None] = []
-        self.attempt(lambda: setattr(self, "visit", OneVisit(bench, call.client, data(call.client), {}, moment)))
-        self.visit: OneVisit
-        if self.error is None:
-            self.visit.keeps.update(call.keeps)
+        self.attempt(lambda: self._begin(OneVisit(bench, call.client, source.client(call.client), {}, moment)))
 
     error: Exception | None
+
+    def _begin(self, visit: OneVisit) -> None:
+        self.visit = visit
+        visit.keeps.update(self.call.keeps)
 
     def attempt(self, what: Callable[[], object]) -> None:
         """Do something; what goes wrong is this client's affair."""

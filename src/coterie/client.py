@@ -6,7 +6,7 @@ Every engine calls `Client.answer`; nothing else computes on client data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -30,6 +30,13 @@ class ClientData(Protocol):
 
     @property
     def test(self) -> tuple[Tensor, Tensor]: ...
+
+
+class HasClients(Protocol):
+    """Where clients' data is found by their ids."""
+
+    def client(self, client: int) -> ClientData:
+        """The data of one client."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,14 +119,12 @@ class Workbench:
         answers = tuple(None if task is None else visit.answer(task, i) for i, task in enumerate(tasks))
         return Done(answers, visit.written)
 
-    def visit_all(
-        self, calls: Sequence[Call], data: Callable[[int], ClientData], moment: Moment
-    ) -> list[Done | Exception]:
+    def visit_all(self, calls: Sequence[Call], source: HasClients, moment: Moment) -> list[Done | Exception]:
         """Visit clients one by one; what went wrong with one is its own affair."""
         found: list[Done | Exception] = []
         for call in calls:
             try:
-                found.append(self.visit(call.tasks, call.client, data(call.client), call.keeps, moment))
+                found.append(self.visit(call.tasks, call.client, source.client(call.client), call.keeps, moment))
             except Exception as error:
                 found.append(error)
         return found

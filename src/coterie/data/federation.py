@@ -183,7 +183,18 @@ class Federation:
 
     def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
         """The inputs and labels of one client, scaled."""
-        numbers = (self.train if split == "train" else self.test).row(client)
+        return self._taken((self.train if split == "train" else self.test).row(client))
+
+    def together(self, clients: Tensor, split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor]:
+        """The samples of many clients end to end, and how many are whose."""
+        rows = self.train if split == "train" else self.test
+        lengths = rows.ends[clients + 1] - rows.ends[clients]
+        ahead = rows.ends[clients] - (lengths.cumsum(0) - lengths)  # of a client's place here, its place in the numbers
+        x, y = self._taken(rows.numbers[torch.arange(int(lengths.sum())) + ahead.repeat_interleave(lengths)])
+        return x, y, lengths
+
+    def _taken(self, numbers: Tensor) -> Samples:
+        """These samples, scaled."""
         where = torch.searchsorted(self._starts, numbers, right=True) - 1
         if not len(numbers) or bool((where == where[0]).all()):
             domain = int(where[0]) if len(numbers) else 0

@@ -34,7 +34,7 @@ class Batched:
         with torch.random.fork_rng(devices=[]):
             for hand in deal(visit.ids, self._n[visit.ids], HANDS):
                 calls = [Call(client, visit.asked_of(client), self.memory.read(client)) for client in hand]
-                results = self._bench.visit_all(calls, self.federation.client, visit.moment)
+                results = self._bench.visit_all(calls, self.federation, visit.moment)
                 for client, result in zip(hand, results, strict=True):
                     if isinstance(result, Exception):
                         missing.append(Missing(client, reason(result)))

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 
-from coterie.client import Answer, ClientData, Workbench
+from coterie.client import Answer, HasClients, Workbench
 from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
 from coterie.memory import Memory
 from coterie.model import Model
-
-
-class HasClients(Protocol):
-    """Where clients' data is found by their ids."""
-
-    def client(self, client: int) -> ClientData:
-        """The data of one client."""
 
 
 class Sequential:

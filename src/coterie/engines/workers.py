@@ -98,7 +98,7 @@ def _serve(
                 Call(client, visit.asked_of(client), keeps)
                 for client, keeps in zip(message.clients, message.keeps, strict=True)
             ]
-            found = computes.visit_all(calls, federation.client, visit.moment)
+            found = computes.visit_all(calls, federation, visit.moment)
             results = [
                 Missing(call.client, reason(result)) if isinstance(result, Exception) else result
                 for call, result in zip(calls, found, strict=True)
