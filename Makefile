@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench-quick clean
+.PHONY: demo test lint format bench bench-quick clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,8 +26,12 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-quick: $(VENV)/installed  ## rounds per second, engine against engine, in one run
-	$(BIN)/python bench/engines.py
+bench-quick: $(VENV)/installed  ## the papers' workloads, engine against engine and a plain loop, in under three minutes
+	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py --quick
+
+bench: $(VENV)/installed  ## the same with every peer (each in an environment of its own), then growth with clients, K and size
+	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py
+	OMP_NUM_THREADS=1 $(BIN)/python bench/growth.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
