@@ -145,9 +145,12 @@ def draw(result: Json, path: Path) -> None:
             grid[row][column].set_xscale("log")
             grid[row][column].set_ylabel(word)
             grid[row][column].grid(alpha=0.3)
-        grid[0][column].set_yscale("log")
+            if key == "k":  # few values, less than two decades apart: each is named
+                grid[row][column].set_xticks(x, [f"{value:,}" for value in x])
+                grid[row][column].minorticks_off()
+        grid[0][column].set_ylim(bottom=0)
         grid[1][column].set_ylim(bottom=0)
-        grid[0][column].legend(fontsize=8, frameon=False)
+        grid[1][column].legend(fontsize=8, frameon=False, loc="upper left")
         grid[1][column].set_xlabel({"clients": "clients", "k": "clusters K", "parameters": "parameters"}[key])
     figure.suptitle(
         f"{PER_ROUND} clients a round ({FEWER} for model sizes), {SAMPLES} samples each, {result['engine']} engine",
