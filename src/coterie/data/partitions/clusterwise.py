@@ -130,12 +130,12 @@ class Pathological:
         """Deal the samples of each group evenly."""
         truth = clusters_of(self.clients, len(self.groups), "groups")
         shares = _in_own_stratum(truth)
-        deal = Deal(_strata(data, self.groups), shares, self.clients)
+        deal = Deal(strata_of(data, self.groups), shares, self.clients)
         name = "classes " + " | ".join(" ".join(map(str, group)) for group in self.groups)
         return spread(data, Pools.of(data, self.test, rng), deal, rng, name, truth=truth)
 
 
-def _strata(data: Dataset, groups: Sequence[Sequence[int]]) -> Ints:
+def strata_of(data: Dataset, groups: Sequence[Sequence[int]]) -> Ints:
     """The group of each class."""
     want_labels(data, "class")
     strata = np.full(data.classes, -1, dtype=np.int64)
@@ -260,7 +260,7 @@ class RotatedClasses:
         group, view = truth % len(self.groups), truth // len(self.groups)
         shares = np.zeros((len(self.groups), self.clients))
         shares[group, np.arange(self.clients)] = 1.0 / members(truth if self.reuse else group)
-        deal = Deal(_strata(data, self.groups), shares, self.clients, view=view, reuse=self.reuse)
+        deal = Deal(strata_of(data, self.groups), shares, self.clients, view=view, reuse=self.reuse)
         name = f"rotated by {', '.join(f'{a:g}' for a in self.angles)} degrees x {len(self.groups)} groups of classes"
         pools = Pools.of(data, self.test, rng, apart=self.reuse)
         return spread(data, pools, deal, rng, name, views=views, truth=truth)

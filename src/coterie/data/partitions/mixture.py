@@ -12,9 +12,9 @@ from pydantic.dataclasses import dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.dealing import Floats, Ints, Pools
 from coterie.data.federation import Domain, Federation
-from coterie.data.partitions.clusterwise import Groups
+from coterie.data.partitions.clusterwise import Groups, strata_of
 from coterie.data.spread import Deal, clusters_of, spread, whole
-from coterie.data.views import check_classes, relabelled, turned, want_labels
+from coterie.data.views import relabelled, turned, want_labels
 from coterie.domains import STRICT, TestSplit
 from coterie.errors import CoterieError
 
@@ -96,12 +96,8 @@ class Mixture:
         want_labels(data, "class")
         if len({len(group) for group in self.groups}) != 1 or len(self.groups) < 2:
             raise CoterieError("data.partition.groups: two or more groups with equally many classes each")
-        strata, views = np.full(data.classes, -1, dtype=np.int64), []
-        for number, group in enumerate(self.groups):
-            check_classes("groups", group, data)
-            if np.any(strata[list(group)] >= 0) or len(set(group)) < len(group):
-                raise CoterieError("data.partition.groups: a class belongs to one group, once")
-            strata[list(group)] = number
+        strata, views = strata_of(data, self.groups), []
+        for group in self.groups:
             names = np.zeros(data.classes, dtype=np.int64)
             names[list(group)] = np.arange(len(group))
             views.append(relabelled(data, names.tolist()))
