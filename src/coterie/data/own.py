@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.data.federation import Domain, Federation, Ragged
@@ -38,6 +38,15 @@ def _same_kind(client: int, x: Tensor, y: Tensor, first_x: Tensor, first_y: Tens
             raise CoterieError(f"data: client {client} has {mine.dtype} {what}, client 0 has {first.dtype}")
 
 
+def split_at_random(n: int, test: float, seed: int, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of a client's n samples it trains on and which are held out, both ascending; one always stays."""
+    if not 0 <= test < 1:
+        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}")
+    order = generator(seed, Purpose.PARTITION, client).permutation(n)
+    held = min(round(test * n), max(n - 1, 0))
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
 def from_arrays(
     clients: Sequence[tuple[ArrayLike, ...]],
     *,
@@ -47,8 +56,6 @@ def from_arrays(
     seed: int,
 ) -> Federation:
     """See `Federation.from_arrays`."""
-    if not 0 <= test < 1:
-        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}")
     xs: list[Tensor] = []
     ys: list[Tensor] = []
     train: list[ArrayLike] = []
@@ -64,10 +71,9 @@ def from_arrays(
             _same_kind(client, x, y, (xs or parts)[0], (ys or parts[1:])[0])
         n = len(parts[1])
         if len(parts) == 2:
-            order = generator(seed, Purpose.PARTITION, client).permutation(n)
-            held = min(round(test * n), max(n - 1, 0))
-            train.append(np.sort(order[held:]) + start)
-            tests.append(np.sort(order[:held]) + start)
+            kept, held = split_at_random(n, test, seed, client)
+            train.append(kept + start)
+            tests.append(held + start)
         else:
             train.append(np.arange(n) + start)
             tests.append(np.arange(len(parts[3])) + start + n)

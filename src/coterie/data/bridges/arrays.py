@@ -15,8 +15,8 @@ from coterie.data.columns import Column, inputs, outcome, owners
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation, Ragged
 from coterie.data.folder import pixels
+from coterie.data.own import split_at_random
 from coterie.errors import CoterieError
-from coterie.seeds import Purpose, generator
 
 Ints: TypeAlias = NDArray[np.int64]
 Arrays: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
@@ -90,15 +90,9 @@ def with_owners(data: Dataset, trained: int, client: Sequence[Any] | None) -> Da
 
 def held_out_at_random(rows: Sequence[Ints], test: float, seed: int) -> tuple[list[Ints], list[Ints]]:
     """Of each client a share at random: the choice that `Federation.from_arrays` makes."""
-    if not 0 <= test < 1:
-        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}")
-    train, tests = [], []
-    for client, mine in enumerate(rows):
-        order = generator(seed, Purpose.PARTITION, client).permutation(len(mine))
-        held = min(round(test * len(mine)), max(len(mine) - 1, 0))
-        train.append(mine[np.sort(order[held:])])
-        tests.append(mine[np.sort(order[:held])])
-    return train, tests
+    splits = [split_at_random(len(mine), test, seed, client) for client, mine in enumerate(rows)]
+    train = [mine[kept] for mine, (kept, _) in zip(rows, splits, strict=True)]
+    return train, [mine[held] for mine, (_, held) in zip(rows, splits, strict=True)]
 
 
 def federation_of(data: Dataset, train: Sequence[Ints], test: Sequence[Ints], **more: Any) -> Federation:
