@@ -22,10 +22,10 @@ from workloads import SEED, WORKLOADS, Workload, engine_named
 from coterie import FeSEM
 from coterie.asking import Asker
 from coterie.catalogue import METHODS
-from coterie.driver import one_thread
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.seeds import Purpose, generator
 from coterie.tasks import Cohort, Local
+from coterie.threads import one_thread
 
 K = 10
 ON = ("W2", "W3")

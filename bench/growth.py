@@ -27,13 +27,15 @@ from workloads import engine_named
 
 from coterie import Federation, Local
 from coterie.asking import Asker
+from coterie.attendance import sample
 from coterie.catalogue import METHODS
 from coterie.data.federation import Domain, Ragged, Scale
-from coterie.driver import Settings, one_thread, sample
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
+from coterie.settings import Settings
 from coterie.setup import named_model
 from coterie.tasks import Cohort
+from coterie.threads import one_thread
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

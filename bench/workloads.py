@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from coterie import Federation, Local, federate
 from coterie.data.partitions.clientwise import IID, PowerLaw
 from coterie.data.partitions.clusterwise import Rotated, Shifted
-from coterie.driver import Settings
 from coterie.engines.contract import Engine
 from coterie.model import Model
 from coterie.seeds import Purpose, generator
+from coterie.settings import Settings
 from coterie.setup import chosen, make_engine, named_model
 
 SEED = 0

@@ -14,8 +14,8 @@ import coterie
 from conftest import vector
 from coterie import FedAvg, FedEM, Federation, FedSoft, Local
 from coterie.data import SyntheticRegression
-from coterie.driver import Result
 from coterie.metrics import mixture_error, summarise
+from coterie.result import Result
 from coterie.tasks import Evaluated
 
 TRUTH = np.array([[0.1, 0.9], [0.7, 0.3]])

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import CFL, FLHC, CoterieError, Federation, Local
+from coterie.attendance import crowd
 from coterie.catalogue import METHODS
 from coterie.codec import pack
-from coterie.driver import Result, Settings, crowd
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.events import Event, RoundDone, RunEnded, RunStarted
@@ -27,6 +27,8 @@ from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.methods.wecfl import WeCFL
 from coterie.model import Model
+from coterie.result import Result
+from coterie.settings import Settings
 
 CLIENTS, ROUNDS, NEW = 20, 3, 6  # round(0.3 * 20) = 6
 TRUTH = tuple(i % 2 for i in range(CLIENTS))

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from coterie.config import RunConfig as RunConfig
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
-    from coterie.driver import Result as Result
     from coterie.driver import run as run
     from coterie.errors import CoterieError as CoterieError
     from coterie.means import mean as mean
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.model import Model as Model
+    from coterie.result import Result as Result
     from coterie.serving import Served as Served
     from coterie.serving import load as load
     from coterie.tasks import All as All
@@ -83,7 +83,8 @@ _HOME = {
     "coterie.methods.ifca": ("IFCA",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.model": ("Model",),
-    "coterie.driver": ("Result", "run"),
+    "coterie.driver": ("run",),
+    "coterie.result": ("Result",),
     "coterie.serving": ("Served", "load"),
     "coterie.tasks": (
         *("All", "Best", "Cohort", "Estimated", "Evaluate", "Fit", "Local"),

@@ -38,6 +38,7 @@ class Asker:
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
         self.asked: set[int] = set()
         self.missing: dict[int, Missing] = {}
+        self.fitted: list[tuple[Fit, Any]] = []  # the trainings of the last visit that had any, and their replies
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
         single = isinstance(task, Fit | Score | Evaluate)
@@ -51,6 +52,8 @@ class Asker:
         for client in set(wanted.tolist()) - set(there.tolist()):
             self.missing[client] = Missing(client, "dropped out (simulated)")
         self.missing.update({m.client: m for m in outcome.missing})
+        fits = [(t, r) for t, r in zip(tasks, outcome.replies, strict=True) if isinstance(t, Fit)]
+        self.fitted = fits or self.fitted
         self._check_quorum()
         return outcome.replies[0] if single else list(outcome.replies)
 

@@ -14,7 +14,7 @@ from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
     from coterie.config import RunConfig
-    from coterie.driver import Result
+    from coterie.result import Result
 
 app = typer.Typer(
     help="Clustered federated learning: find the groups hidden among clients and train a model per group.",
@@ -149,30 +149,18 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
 
 def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True) -> Result[Any]:
     from coterie import console
-    from coterie.config import build, resolved
-    from coterie.driver import drive, one_thread
-    from coterie.setup import check, chosen, local_of, make_engine
-    from coterie.store import RunDirectory
+    from coterie.execute import execute
 
     stderr = _console(stderr=True, quiet=quiet)
     datacli.fetch_for(config, stderr)
-    job = build(config)
-    if announce:
-        stderr.print(job.federation.describe(), highlight=False, soft_wrap=True, markup=False, emoji=False)
-    check(job.model, job.federation, config.settings)
-    tree, name, workers = resolved(config, job.method), str(config.engine.name), config.engine.workers
-    with one_thread():
-        choice = chosen(name, workers, job.model, job.federation, local_of(job.method), config.settings)
-    if choice is not None:
-        stderr.print(f"engine: {choice}", highlight=False, markup=False)
-        # Written down as what it came to, so that the run can be repeated and resumed to the same bits.
-        name, workers = choice.name, choice.workers
-        tree["engine"] = {"name": name} | ({} if workers is None else {"workers": workers})
-    store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, tree)
-    engine = make_engine(name, job.model, job.federation, workers)
+
+    def say(line: str) -> None:
+        if announce or line.startswith("engine"):
+            stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
     try:
-        with engine as opened, console.progress(stderr, config.method.name) as listen:
-            return drive(job.method, job.model, job.federation, config.settings, opened, store, [listen])
+        with console.progress(stderr, config.method.name) as listen:
+            return execute(config, path, resume=resume, listeners=[listen], say=say)
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; go on with: coterie run --resume {path}\n")
         raise typer.Exit(130) from None

@@ -17,10 +17,10 @@ from coterie.data.dataset import Dataset
 from coterie.data.federate import federate, makes_clients
 from coterie.data.federation import Federation
 from coterie.domains import STRICT
-from coterie.driver import Settings
 from coterie.errors import CoterieError
 from coterie.explain import explain
 from coterie.methods.contract import Method
+from coterie.settings import Settings
 from coterie.setup import Job, as_method, named_model
 from coterie.tasks import Local
 

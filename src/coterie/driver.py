@@ -3,145 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-import numpy as np
-import torch
-from annotated_types import Ge, Gt, Le
-from numpy.typing import ArrayLike, NDArray
-from pydantic import NonNegativeInt, PositiveInt, Strict
-from pydantic.dataclasses import dataclass as validated
-from torch import Tensor, nn
+from numpy.typing import ArrayLike
+from torch import nn
 
 from coterie.asking import Asker
+from coterie.attendance import audience, crowd, drop, sample
 from coterie.data.federation import Federation
-from coterie.domains import STRICT, Share, ShareBelowOne
-from coterie.engines.contract import Engine, Missing
+from coterie.diagnosis import Diagnosis, diagnose
+from coterie.engines.contract import Engine
 from coterie.errors import CoterieError, QuorumError
+from coterie.evaluation import Evaluation, evaluate, meet
 from coterie.events import Listener, RoundDone, RunEnded, RunStarted
-from coterie.memory import Memory
-from coterie.methods.contract import Admits, Method
-from coterie.metrics import Summary, summarise
+from coterie.methods.contract import Method
 from coterie.model import Model
+from coterie.result import Result
 from coterie.seeds import Purpose, generator
+from coterie.settings import Settings
 from coterie.setup import as_method, as_model, check, chosen, local_of, make_engine
-from coterie.tasks import Cohort, Evaluated, Roster
-
-if TYPE_CHECKING:
-    from coterie.serving import Served
+from coterie.tasks import Cohort, Roster
+from coterie.threads import one_thread
 
 State = TypeVar("State")
-Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
-
-
-@validated(frozen=True, config=STRICT)
-class Settings:
-    """How a run goes, whatever the method."""
-
-    rounds: PositiveInt = 30
-    participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
-    seed: NonNegativeInt = 0
-    evaluate_every: PositiveInt = 1  # rounds; the last one is always evaluated
-    evaluate_on: Participation = 1.0  # a share or a count of the clients, drawn once for the whole run
-    weigh_clients: Literal["test", "train", "equal"] = "test"  # in accuracy and macro-F1 over clients
-    quorum: Share = 0.5  # share of the asked clients that must answer
-    retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
-    dropout: ShareBelowOne = 0.0  # simulated: the chance that a client asked does not answer
-    newcomers: ShareBelowOne = 0.0  # share of the clients kept from training, and taken in by the method after it
-    checkpoint_every: PositiveInt = 5  # rounds, where the run has a directory; the last one always
-
-    def per_round(self, clients: int) -> int:
-        """How many clients take part in a round."""
-        return _how_many("participation", self.participation, clients)
-
-    def evaluated(self, clients: int) -> int:
-        """How many clients are evaluated."""
-        return _how_many("evaluate_on", self.evaluate_on, clients)
-
-    def kept_back(self, clients: int) -> int:
-        """How many clients are newcomers."""
-        many = round(self.newcomers * clients)
-        if many >= clients:
-            raise CoterieError(f"newcomers: {self.newcomers:g} of {clients} clients leaves none to train on")
-        return many
-
-
-def _how_many(key: str, share: int | float, clients: int) -> int:
-    if isinstance(share, int):
-        if share > clients:
-            raise CoterieError(f"{key}: {share} clients, but there are only {clients}")
-        return share
-    return max(1, round(share * clients))
-
-
-@dataclass(frozen=True, eq=False)
-class Result(Generic[State]):
-    """What a run gives back.
-
-    accuracy, macro_f1, summary: over all clients, after the last round. clients: the same, client by client.
-    assignments: the cluster of each client. history: what happened in each round. state: the trained models.
-    predict(client, x), network(cluster), admit(newcomers): use it.
-    """
-
-    method: Method[State]
-    model: Model
-    state: State
-    history: tuple[RoundDone, ...]  # the rounds of this call (a resumed run's earlier ones are in its directory)
-    clients: Evaluated  # the last evaluation, client by client
-    summary: Summary  # the last evaluation, over all clients
-    seconds: float
-    federation: Federation = field(repr=False)  # the clients it was trained on
-    settings: Settings
-    memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
-    newcomers: Evaluation | None = None  # those kept from training (`newcomers=0.3`), after they were taken in
-    placed: Any = field(default=None, repr=False)  # the state with every evaluated client in its place
-    run_dir: Path | None = None
-
-    @property
-    def assignments(self) -> NDArray[np.int64]:
-        """The cluster of each client, by id: 0 for methods without clusters, -1 for clients not evaluated."""
-        found = np.full(len(self.federation), -1, dtype=np.int64)
-        for reply in [self.clients, *([self.newcomers.clients] if self.newcomers else [])]:
-            found[reply.ids.numpy()] = 0 if reply.choice is None else reply.choice.numpy()
-        return found
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy over all clients; None for regression."""
-        return self.summary.accuracy
-
-    @property
-    def macro_f1(self) -> float | None:
-        """Macro-F1, the mean over clients; None for regression."""
-        return self.summary.macro_f1
-
-    def admit(self, newcomers: Federation | Sequence[tuple[ArrayLike, ...]]) -> Served:
-        """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained."""
-        from coterie.serving import admit
-
-        return admit(self, Federation.of(newcomers))
-
-    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
-        """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is."""
-        from coterie.serving import predict
-
-        new = self.newcomers is not None and client in self.newcomers.clients.ids
-        state = self.newcomers.state if self.newcomers is not None and new else self.placed
-        return predict(self, state, self.federation, client, 0, x)
-
-    def network(self, cluster: int = 0) -> nn.Module:
-        """The trained network of a cluster, to use or save as any other."""
-        from coterie.serving import network
-
-        return network(self, cluster)
-
-    def __repr__(self) -> str:
-        score = f"loss {self.summary.loss:.4g}" if self.accuracy is None else f"accuracy {self.accuracy:.1%}"
-        return f"<Result of {type(self.method).__name__}: {score}, clusters {self.summary.sizes}>"
 
 
 def run(
@@ -155,7 +42,9 @@ def run(
     engine: Literal["sequential", "workers", "batched", "auto"] | Engine = "sequential",
     workers: int | None = None,
     evaluate_every: int = 1,
+    evaluate_last: int = 1,
     evaluate_on: int | float = 1.0,
+    evaluate_whom: Literal["all", "met"] = "all",
     weigh_clients: Literal["test", "train", "equal"] = "test",
     quorum: float = 0.5,
     retries: int = 2,
@@ -175,7 +64,9 @@ def run(
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
     engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients
     as one computation, on as many workers; or "auto", the fastest of them here, found out by trying.
-    evaluate_every, evaluate_on: rounds between evaluations; a share or a count of the clients evaluated.
+    evaluate_every, evaluate_last: rounds between evaluations; how many of the last rounds are all evaluated.
+    evaluate_on: a share or a count of the clients evaluated.
+    evaluate_whom: of "all" clients, or only of those "met" (drawn for a round) so far.
     weigh_clients: how clients count in accuracy and macro-F1: by "test" size, "train" size or "equal".
     quorum, retries: the share of asked clients that must answer, and how often a round is repeated where they do not.
     dropout: simulated, the chance that a client asked does not answer.
@@ -193,7 +84,9 @@ def run(
         participation=participation,
         seed=seed,
         evaluate_every=evaluate_every,
+        evaluate_last=evaluate_last,
         evaluate_on=evaluate_on,
+        evaluate_whom=evaluate_whom,
         weigh_clients=weigh_clients,
         quorum=quorum,
         retries=retries,
@@ -264,18 +157,21 @@ def _drive(
         _tell(listeners, start)
         evaluated: Evaluation | None = None
         for t in range(done, settings.rounds):
-            state, event = _round(method, state, roster, settings, engine, t)
-            if (t + 1) % settings.evaluate_every == 0 or t + 1 == settings.rounds:
-                evaluated = evaluate(method, state, federation, settings, engine, t, roster)
+            look = settings.looks(t)
+            state, event = _round(method, state, roster, settings, engine, t, look)
+            if look:
+                evaluated = evaluate(method, state, federation, settings, engine, t, audience(roster, settings, t))
                 event = replace(event, summary=evaluated.summary, unscored=evaluated.unscored)
             history.append(event)
             # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
-            _tell(listeners, event)
+            _tell(listeners, event if evaluated is None or not look else replace(event, clients=evaluated.clients))
             last = t + 1 == settings.rounds
             if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
                 store.save(state, engine.memory, t + 1)
         if evaluated is None:  # resumed with nothing left to do
-            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1, roster)
+            last_round = settings.rounds - 1
+            whom = audience(roster, settings, last_round)
+            evaluated = evaluate(method, state, federation, settings, engine, last_round, whom)
         newcomers = meet(method, state, federation, settings, engine, kept_back)
         seconds = time.perf_counter() - began
         ended = RunEnded(
@@ -291,7 +187,7 @@ def _drive(
 
 
 def _round(
-    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int
+    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int, look: bool
 ) -> tuple[State, RoundDone]:
     """One round, repeated with other clients while too few answer."""
     began = time.perf_counter()
@@ -312,102 +208,15 @@ def _round(
         missing = tuple(ask.missing[c] for c in sorted(ask.missing))
         seconds = time.perf_counter() - began
         asked = len(ask.asked)
-        return state, RoundDone(t + 1, asked, asked - len(missing), missing, attempt + 1, seconds, None)
+        found = diagnose(ask.fitted, method.predictor(state)) if look else Diagnosis()
+        return state, RoundDone(
+            *(t + 1, asked, asked - len(missing), missing, attempt + 1, seconds, None),
+            discrepancy=found.discrepancy,
+            clusterability=found.clusterability,
+        )
     raise AssertionError("unreachable")
-
-
-def crowd(federation: Federation, settings: Settings) -> tuple[Roster, Roster]:
-    """Who trains, and who is kept back to come anew after it."""
-    everyone = federation.roster
-    many = settings.kept_back(len(federation))
-    chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(federation), many, replace=False)
-    new = torch.zeros(len(federation), dtype=torch.bool)
-    new[torch.from_numpy(chosen)] = True
-    return Roster(everyone.ids[~new], everyone.n[~new]), Roster(everyone.ids[new], everyone.n[new])
-
-
-def sample(roster: Roster, settings: Settings, t: int, attempt: int) -> Tensor:
-    """Who takes part in round t: the same for every method under the same seed."""
-    rng = generator(settings.seed, Purpose.COHORT, t, attempt)
-    return _some(roster, settings.per_round(len(roster.ids)), rng)
-
-
-def _some(roster: Roster, many: int, rng: np.random.Generator) -> Tensor:
-    if many == len(roster.ids):
-        return roster.ids
-    return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), many, replace=False)))]
-
-
-def drop(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
-    """Which of these clients do not answer, when dropping out is simulated."""
-    rng = generator(settings.seed, Purpose.DROPOUT, t, attempt)
-    return ids[torch.from_numpy(rng.random(len(ids)) < settings.dropout)] if settings.dropout else ids[:0]
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """How clients fare: one by one, over all, and who could not be asked."""
-
-    clients: Evaluated
-    summary: Summary
-    unscored: tuple[Missing, ...]
-    state: Any = field(repr=False)  # the method's, with these clients in their places
-
-
-def evaluate(
-    method: Method[State],
-    state: State,
-    federation: Federation,
-    settings: Settings,
-    engine: Engine,
-    t: int,
-    roster: Roster,
-    many: int | None = None,
-) -> Evaluation:
-    """Every client's score under the method's own rule; looks, and changes nothing."""
-    rng = generator(settings.seed, Purpose.EVALUATION)
-    ids = _some(roster, settings.evaluated(len(roster.ids)) if many is None else many, rng)
-    ask = Asker(engine, ids, settings.seed, t, keep=False)
-    if isinstance(method, Admits):
-        rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
-        # As many at a time as take part in a round: evaluation needs no more room than training.
-        for some in ids.split(max(_how_many("participation", settings.participation, len(federation)), 32)):
-            state = method.admit(state, Cohort(some, t, roster, rng), ask)
-    reply: Evaluated = ask(method.predictor(state))
-    if not len(reply.ids):
-        first = min(ask.missing.values(), key=lambda m: m.client)
-        raise CoterieError(f"round {t + 1}: no client could be evaluated; client {first.client}: {first.reason}")
-    by = {"test": reply.n, "train": federation.roster.n[reply.ids], "equal": torch.ones(len(reply.ids))}
-    weights = by[settings.weigh_clients].double() * (reply.n > 0)
-    if not float(weights.sum()):
-        raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
-    ids_ = reply.ids.numpy()
-    truth = None if federation.truth is None else federation.truth[ids_]
-    mixture = None if federation.mixture is None else federation.mixture[ids_]
-    unscored = tuple(ask.missing[c] for c in sorted(ask.missing))
-    return Evaluation(reply, summarise(reply, weights, truth, mixture), unscored, state)
-
-
-def meet(
-    method: Method[State], state: State, federation: Federation, settings: Settings, engine: Engine, new: Roster
-) -> Evaluation | None:
-    """Clients that had no part in training find their place by the method's own rule, and are evaluated."""
-    if not len(new.ids):
-        return None
-    return evaluate(method, state, federation, settings, engine, settings.rounds, new, many=len(new.ids))
 
 
 def _tell(listeners: Sequence[Listener], event: RunStarted | RoundDone | RunEnded) -> None:
     for listener in listeners:
         listener(event)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread for the time being: many small clients do not profit from more, and bits stay the same."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coterie.engines.contract import Missing
@@ -35,6 +35,9 @@ class RoundDone:
     seconds: float
     summary: Summary | None  # None when the round was not evaluated
     unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
+    discrepancy: float | None = None  # of evaluated rounds: how far clients went from their models (see diagnosis.py)
+    clusterability: float | None = None  # of evaluated rounds: how unlike the clients of a cluster are
+    clients: Evaluated | None = field(default=None, repr=False)  # of evaluated rounds, for listeners: one by one
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,8 @@ def judge_together(
     # A federation that is more than one may have its own ways with a client's samples.
     if not isinstance(task, Evaluate) or type(source) is not Federation or task.mixture or task.belongs:
         return None
+    if bench.frozen.mixes:
+        return None
     if any(call.tasks[0] is not task for call in calls) or not all(isinstance(m, All | Pick) for m in task.models):
         return None
     ids = torch.tensor([call.client for call in calls])

@@ -130,6 +130,8 @@ class Replica:
         self.values = self.values[: len(self.trained)]
         # BatchNorm over single values cannot train on one sample.
         self.least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in self.network.modules()) else 1
+        # Whether what it says of a sample depends on the others of the batch, even in evaluation.
+        self.mixes = any(getattr(m, "mixes_samples", False) for m in self.network.modules())
         self._images = any(isinstance(m, nn.Conv2d) for m in self.network.modules())
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
         self._counts = [b.clone() for b in self._counters]

@@ -18,18 +18,22 @@ from torch import Tensor, nn
 
 from coterie import checkpoint
 from coterie.asking import Asker
+from coterie.attendance import crowd
 from coterie.client import ClientData, Workbench
 from coterie.data.federation import Federation
-from coterie.driver import Result, Settings, crowd, evaluate, meet, one_thread
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.errors import CoterieError
+from coterie.evaluation import evaluate, meet
 from coterie.methods.contract import Admits, Method
 from coterie.model import Model
+from coterie.result import Result
 from coterie.seeds import Purpose, generator
+from coterie.settings import Settings
 from coterie.setup import Job, as_method, as_model, settings_from
 from coterie.store import belongs, read_history
 from coterie.tasks import All, Best, Cohort, Evaluated, Pick, Roster
+from coterie.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)

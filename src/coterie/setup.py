@@ -26,8 +26,8 @@ from coterie.model import Loss, Model
 from coterie.tasks import Local
 
 if TYPE_CHECKING:
-    from coterie.driver import Settings
     from coterie.engines.choose import Choice
+    from coterie.settings import Settings
 
 T = TypeVar("T")
 ENGINES = ("sequential", "workers", "batched", "auto")
@@ -92,7 +92,7 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
     settings.evaluated(trained)
     if not len(federation.test.numbers):
         raise CoterieError("data: no client has test samples to evaluate on; hold some out (test > 0)")
-    from coterie.driver import crowd
+    from coterie.attendance import crowd
 
     for who, roster in zip(("clients that train", "newcomers"), crowd(federation, settings), strict=True):
         if len(roster.ids) and not int(federation.test.lengths[roster.ids].sum()):

@@ -65,6 +65,7 @@ def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
             known = {f.name: line[f.name] for f in dataclasses.fields(Summary) if f.name in line}
             summary = Summary(**known | {"sizes": tuple(known["sizes"])})
         counts = {key: line[key] for key in ("round", "asked", "answered", "attempts", "seconds")}
+        counts |= {key: line.get(key) for key in ("discrepancy", "clusterability")}
         events.append(RoundDone(**counts, missing=missing, unscored=unscored, summary=summary))
     return tuple(event for event in events if event.round <= rounds)
 
@@ -216,6 +217,7 @@ def _number(value: Any) -> Any:
 
 
 def _line(event: RoundDone) -> dict[str, Any]:
-    line = dataclasses.asdict(event)
+    line = dataclasses.asdict(dataclasses.replace(event, clients=None))
+    del line["clients"]
     summary = line.pop("summary") or {}
-    return line | {name: _number(value) for name, value in summary.items()}
+    return {name: _number(value) for name, value in (line | summary).items()}

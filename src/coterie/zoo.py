@@ -10,6 +10,7 @@ import torch
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
+from torch.nn import functional
 
 from coterie.domains import STRICT
 from coterie.errors import CoterieError
@@ -54,6 +55,26 @@ class MLP:
         return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs))
 
 
+class _BatchNormOfTheBatch(nn.BatchNorm2d):
+    """BatchNorm that normalises by the batch at hand in evaluation too, so many samples at a time."""
+
+    mixes_samples = True  # what it says of a sample depends on the others: samples of several clients must not meet
+
+    def __init__(self, features: int, batch: int) -> None:
+        super().__init__(features)
+        self.batch = batch
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As usual in training."""
+        if self.training:
+            return super().forward(x)
+        parts = [
+            functional.batch_norm(part, None, None, self.weight, self.bias, training=True)
+            for part in x.split(self.batch)
+        ]
+        return torch.cat(parts)
+
+
 @dataclass(frozen=True, config=STRICT)
 class CNN:
     """Two 5x5 convolutions with BatchNorm and pooling, one linear layer (WeCFL's for Fashion-MNIST)."""
@@ -61,14 +82,21 @@ class CNN:
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (Table 3)"
 
     channels: tuple[PositiveInt, PositiveInt] = (16, 32)
+    batch_statistics: PositiveInt | None = None  # evaluate by test batches of this size, not by running statistics
+
+    def norm(self, features: int) -> nn.Module:
+        """BatchNorm; the authors of WeCFL never switch it to evaluation, which `batch_statistics: 32` does too."""
+        if self.batch_statistics is None:
+            return nn.BatchNorm2d(features)
+        return _BatchNormOfTheBatch(features, self.batch_statistics)
 
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
         inputs, height, width = _image("cnn", shape, 4)
         a, b = self.channels
         return nn.Sequential(
-            *(nn.Conv2d(inputs, a, 5, padding=2), nn.BatchNorm2d(a), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Conv2d(a, b, 5, padding=2), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(inputs, a, 5, padding=2), self.norm(a), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(a, b, 5, padding=2), self.norm(b), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(b * (height // 4) * (width // 4), outputs)),
         )
 

@@ -21,8 +21,8 @@ from coterie.byclient import ByClient
 from coterie.catalogue import METHODS
 from coterie.client import Moment
 from coterie.data.federation import Federation
-from coterie.driver import Result
 from coterie.engines.contract import Outcome, Visit
+from coterie.result import Result
 from coterie.tasks import All, Best, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score, Task
 
 # ------------------------------------------------------------------------------- every method on every engine

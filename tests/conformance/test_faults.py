@@ -18,14 +18,15 @@ import torch
 import toys
 
 import coterie
+from coterie.attendance import drop, sample
 from coterie.byclient import ByClient
 from coterie.catalogue import METHODS
 from coterie.client import Moment
 from coterie.codec import pack
 from coterie.data.federation import Federation, Samples
-from coterie.driver import Settings, drop, sample
 from coterie.engines.contract import Missing, Visit
 from coterie.errors import QuorumError
+from coterie.settings import Settings
 from coterie.tasks import All, Evaluated, Fit, Fitted, Local, Pick
 
 HERE = os.getpid()

@@ -17,7 +17,6 @@ from coterie.catalogue import METHODS
 from coterie.codec import pack
 from coterie.config import EngineConfig
 from coterie.data.federation import Federation, Samples
-from coterie.driver import one_thread
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
@@ -25,6 +24,7 @@ from coterie.model import Model
 from coterie.seeds import Purpose, generator
 from coterie.setup import loss_of, make_engine
 from coterie.tasks import Cohort, Local
+from coterie.threads import one_thread
 
 # Every engine there is, by the names a configuration takes; those with processes at one and at two.
 Kind = tuple[str, int | None]

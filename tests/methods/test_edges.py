@@ -20,13 +20,13 @@ from coterie.asking import Asker
 from coterie.catalogue import METHODS
 from coterie.codec import pack
 from coterie.data.federation import Ragged
-from coterie.driver import one_thread
 from coterie.engines.contract import Engine, Missing, Outcome, Visit, collate
 from coterie.engines.sequential import Sequential
 from coterie.memory import Memory
 from coterie.methods.contract import Admits, Method
 from coterie.seeds import Purpose, generator
 from coterie.tasks import Cohort, Evaluated
+from coterie.threads import one_thread
 
 LOCAL = Local(steps=5, batch="full", lr=0.5)
 MODEL = Model(lambda: nn.Linear(8, 4))
@@ -156,7 +156,7 @@ def look(a_method: Method[Any], federation: Federation, engine: Engine, state: A
     return reply
 
 
-def run(a_method: Method[Any], federation: Federation, rounds: int = 4, **more: Any) -> coterie.driver.Result[Any]:
+def run(a_method: Method[Any], federation: Federation, rounds: int = 4, **more: Any) -> coterie.Result[Any]:
     result = coterie.run(a_method, federation, MODEL, rounds=rounds, **more)
     assert not any(event.missing for event in result.history), "a client failed"
     assert result.clients.ids.tolist() == list(range(len(federation)))

@@ -37,15 +37,17 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
+from coterie.attendance import sample
 from coterie.clustering import by_first_member
 from coterie.data.digits import Digits
 from coterie.data.federation import Domain, Ragged
 from coterie.domains import STRICT
-from coterie.driver import Result, Settings, sample
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.model import Model
+from coterie.result import Result
 from coterie.seeds import Purpose, generator
+from coterie.settings import Settings
 from coterie.setup import named_model
 from coterie.tasks import Roster
 

@@ -16,10 +16,11 @@ import torch
 
 import coterie
 from coterie import CFL, FLHC, IFCA, FedAvg, FedEM, Federation, FedGroup, FedSoft, FeSEM, Local, StoCFL, WeCFL
+from coterie.attendance import sample
 from coterie.data.digits import Digits
 from coterie.data.federation import Domain, Ragged
-from coterie.driver import Settings, sample
 from coterie.methods.cam import CFLCAM, IFCACAM, FedGroupCAM, FeSEMCAM, StoCFLCAM, WeCFLCAM
+from coterie.settings import Settings
 
 Kind = Literal["rotated", "shifted", "pathological"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -116,7 +117,7 @@ def federation(kind: Kind) -> Federation:
     )
 
 
-def run(name: str, kind: Kind, participation: float, seed: int | None = None) -> coterie.driver.Result[Any]:
+def run(name: str, kind: Kind, participation: float, seed: int | None = None) -> coterie.Result[Any]:
     rounds = LONGER.get((name, participation), ROUNDS[participation])
     method = FEW_A_ROUND.get(name, METHODS[name]) if participation < 1 else METHODS[name]
     return coterie.run(

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
@@ -72,9 +73,13 @@ class SyntheticRegression:
     noise: NonNegativeFloat = 1.0
     test: ShareBelowOne = 0.2
 
+    def thetas(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """The hidden parameters (clusters, dimension): the first thing that is drawn."""
+        return rng.normal(0, self.variance**0.5, (self.clusters, self.dimension))
+
     def __call__(self, rng: np.random.Generator) -> Federation:
         """Draw one: client i belongs to cluster i * clusters // clients, or has its mixture."""
-        theta = rng.normal(0, self.variance**0.5, (self.clusters, self.dimension))
+        theta = self.thetas(rng)
         sizes = rng.integers(min(self.samples), max(self.samples) + 1, self.clients)
         if self.pattern == "clusters":
             truth: Ints | None = np.arange(self.clients) * self.clusters // self.clients

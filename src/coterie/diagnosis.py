@@ -1,0 +1,81 @@
+"""How far apart the clients of a round went: two numbers that the papers judge heterogeneity by.
+
+The server has everything it takes when a round is over: what clients sent, where they had started, and the models
+they are given next. Methods whose models stay with the clients leave nothing to measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.tasks import All, Best, Evaluate, Fit, Fitted, Pick, Ref
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """discrepancy: the mean distance between a client's model and the one it is given next (FedGroup, Eq. 4).
+
+    clusterability: the largest |mean g - g_i|^2 / |mean g|^2 over clients i, where g_i is the client's update and the
+    mean is its cluster's (B in WeCFL, Definition 6.4); the smaller, the more alike are clients of a cluster.
+    """
+
+    discrepancy: float | None = None
+    clusterability: float | None = None
+
+
+def diagnose(fits: Sequence[tuple[Fit, Fitted]], after: Evaluate) -> Diagnosis:
+    """What the last training of a round tells; `after` is how clients predict once it is over."""
+    sent = [(task, reply) for task, reply in fits if reply.theta is not None and len(reply.ids)]
+    clustered = [(task, reply) for task, reply in sent if reply.choice is not None]
+    if not sent:
+        return Diagnosis()
+    task, reply = (clustered or sent)[0]
+    start, end = _rows(task.start, reply), _given(after, reply, bool(clustered))
+    return Diagnosis(
+        None if end is None else _discrepancy(reply.models, *end),
+        None if start is None or end is None else _clusterability(reply, start, end[1]),
+    )
+
+
+def _rows(ref: Ref, reply: Fitted) -> tuple[Tensor, Tensor] | None:
+    """The models clients were given (K, P), and which of them each (n,)."""
+    match ref:
+        case All(theta):
+            return theta[None], torch.zeros(len(reply.ids), dtype=torch.int64)
+        case Pick(centers, labels) if bool(labels.has(reply.ids).all()):
+            return centers, labels.at(reply.ids)
+        case Best(centers) if reply.choice is not None:
+            return centers, reply.choice
+    return None
+
+
+def _given(after: Evaluate, reply: Fitted, clustered: bool) -> tuple[Tensor, Tensor] | None:
+    kinds = Pick | Best if clustered else All | Pick | Best
+    found = next((ref for ref in after.models if isinstance(ref, kinds)), None)
+    return None if found is None else _rows(found, reply)
+
+
+def _discrepancy(models: Tensor, centers: Tensor, labels: Tensor) -> float:
+    # Client by client: the differences of all at once would need as much room as the models themselves.
+    apart = [torch.dist(model, centers[k]) for model, k in zip(models, labels.tolist(), strict=True)]
+    return float(torch.stack(apart).mean())
+
+
+def _clusterability(reply: Fitted, start: tuple[Tensor, Tensor], labels: Tensor) -> float | None:
+    begin, row = start
+    weights, worst = reply.n.to(reply.models.dtype), 0.0
+    for k in labels.unique():
+        mine = torch.nonzero(labels == k)[:, 0]
+        share = weights[mine] / weights[mine].sum()
+        mean = share @ reply.models[mine] - share @ begin[row[mine]]
+        length = float(mean.square().sum())
+        if not length:
+            return None
+        for i in mine.tolist():
+            apart = float((reply.models[i] - begin[row[i]] - mean).square().sum())
+            worst = max(worst, apart / length)
+    return worst

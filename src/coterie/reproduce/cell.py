@@ -1,0 +1,177 @@
+"""What a reproduction is made of: runs, what is read of them, and the tables that put a paper's number beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+Tree: TypeAlias = dict[str, Any]  # a configuration, as in a YAML file
+Probe: TypeAlias = Literal["", "centers", "clusters", "clusters_on_all", "likeness", "mixtures", "proximity"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A configuration with a name; its outcome is kept under it. Tables that need the same run share it."""
+
+    name: str  # also its place below results/
+    config: Tree  # everything but the seed
+    probe: Probe = ""  # what is looked at besides the curve, once it is trained (see probes.py)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a run with one seed, as it lies in results/."""
+
+    run: str
+    seed: int
+    fingerprint: str  # of the configuration: another one makes the outcome stale
+    config: Tree
+    command: str
+    versions: Mapping[str, str]
+    machine: str
+    finished: str
+    seconds: float
+    data_from: str | None  # the file that stood in for a data set that could not be fetched
+    curve: Mapping[str, Sequence[Any]]  # column -> value per evaluated round
+    probe: Mapping[str, Any]
+
+    def column(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """A column of the curve as numbers; NaN where there is none."""
+        values = [np.nan if v is None else v for v in self.curve.get(name, ())]
+        return np.asarray(values, dtype=np.float64)
+
+
+Reading: TypeAlias = Callable[[Outcome], Sequence[float]]
+"""The values that a run with one seed adds to a cell; all seeds' are pooled."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a paper's table, and how ours is got."""
+
+    row: str
+    column: str
+    run: Run
+    read: Reading
+    paper: float | None  # None: the paper has no such cell, ours stands beside the others
+    spread: float | None = None  # the paper's standard deviation
+    note: str = ""  # where this cell leaves the paper, or why its number cannot be met
+    comparable: bool = True  # False: the printed number comes from a defect, or from data that is not to be had
+
+    @property
+    def name(self) -> str:
+        """As it is called on the command line."""
+        return f"{self.row}/{self.column}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """Ours: the mean and deviation of what was read, over so many seeds."""
+
+    mean: float
+    std: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper stands on, checked on our numbers: cells by name -> True, False, or None where one is missing."""
+
+    text: str
+    holds: Callable[[Callable[[str], float]], bool]
+    note: str = ""  # said where it does not hold
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper."""
+
+    name: str
+    title: str
+    paper: str
+    protocol: str  # everything a reader must know to judge the comparison
+    cells: tuple[Cell, ...]
+    tolerance: float  # points within which ours agrees with the paper's
+    claims: tuple[Claim, ...] = ()
+    unit: str = "%"
+    seeds: int = 1  # how many are run when the command does not say
+    order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
+
+    def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
+        """Every run the cells need, once."""
+        return list({c.run.name: c.run for c in (self.cells if cells is None else cells)}.values())
+
+
+def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
+    """In a word or two."""
+    if found is None:
+        return "not run"
+    if cell.paper is None:
+        return ""
+    if not cell.comparable:
+        return "not comparable"
+    apart = found.mean - cell.paper
+    if abs(apart) <= tolerance:
+        return "agrees"
+    return "higher" if apart > 0 else "lower"
+
+
+def pooled(cell: Cell, outcomes: Sequence[Outcome]) -> Found | None:
+    """Mean and (population) deviation over everything that was read, seeds and rounds alike, as WeCFL's authors do."""
+    values = [value for outcome in outcomes for value in cell.read(outcome)]
+    if not values:
+        return None
+    return Found(float(np.mean(values)), float(np.std(values)), len(outcomes))
+
+
+# ------------------------------------------------------------------------------------------------ readings
+
+
+def best(column: str = "accuracy", scale: float = 100.0) -> Reading:
+    """The largest value over the rounds: FedGroup's score."""
+    return lambda outcome: [scale * float(np.nanmax(outcome.column(column)))]
+
+
+def median(column: str = "accuracy", scale: float = 100.0) -> Reading:
+    """The median over the rounds."""
+    return lambda outcome: [scale * float(np.nanmedian(outcome.column(column)))]
+
+
+def mean_of(column: str, scale: float = 1.0) -> Reading:
+    """The mean over the rounds."""
+    return lambda outcome: [scale * float(np.nanmean(outcome.column(column)))]
+
+
+def variance_of(column: str, scale: float = 1.0) -> Reading:
+    """The variance over the rounds."""
+    return lambda outcome: [scale * float(np.nanvar(outcome.column(column)))]
+
+
+def rounds_to(target: float, column: str = "accuracy") -> Reading:
+    """The first round at which the column reaches the target; none where it never does."""
+
+    def read(outcome: Outcome) -> list[float]:
+        reached = np.flatnonzero(outcome.column(column) >= target)
+        return [float(outcome.column("round")[reached[0]])] if len(reached) else []
+
+    return read
+
+
+def last(rounds: int = 1, column: str = "accuracy", scale: float = 100.0) -> Reading:
+    """The last rounds."""
+    return lambda outcome: [scale * float(v) for v in outcome.column(column)[-rounds:]]
+
+
+def probed(*keys: str | int, scale: float = 1.0) -> Reading:
+    """A number that a probe found."""
+
+    def read(outcome: Outcome) -> list[float]:
+        value: Any = outcome.probe
+        for key in keys:
+            value = value[key]
+        return [scale * float(value)]
+
+    return read

@@ -1,0 +1,135 @@
+"""Where outcomes lie: results/RUN/seed-N.json, written when a run is done and never half."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from coterie.checkpoint import replace_durably
+from coterie.config import RunConfig, build_method, read, resolved
+from coterie.errors import CoterieError
+from coterie.events import RoundDone
+from coterie.reproduce.cell import Cell, Found, Outcome, Run, Table, Tree, pooled
+from coterie.setup import versions
+
+Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
+COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error")  # of a Summary
+DIGITS = 6  # significant, in what is kept
+
+
+def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
+    """The run's configuration, validated; a data set that cannot be fetched may be read from a file instead."""
+    tree = dict(run.config) | {"seed": seed}
+    source = (data or {}).get(tree["data"]["name"])
+    if source is not None:
+        partition = {k: v for k, v in tree["data"].items() if k == "partition"}
+        tree["data"] = dict(source) | partition
+    return read(None, base=RunConfig().dump() | tree)
+
+
+def fingerprint(run: Run) -> str:
+    """What the outcome depends on: every parameter spelled out, but not the seed, nor how fast it was computed."""
+    config = configured(run, 0)
+    tree = resolved(config, build_method(config))
+    for key in ("seed", "engine", "checkpoint_every"):
+        tree.pop(key, None)
+    text = json.dumps([tree, run.probe], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Results:
+    """The outcomes below a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def place(self, run: Run, seed: int) -> Path:
+        """Where an outcome lies or will lie."""
+        return self.root / run.name / f"seed-{seed}.json"
+
+    def load(self, run: Run, seed: int) -> Outcome | None:
+        """The outcome, unless there is none or its configuration was another."""
+        place = self.place(run, seed)
+        if not place.is_file():
+            return None
+        try:
+            found = Outcome(**json.loads(place.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise CoterieError(f"{place}: not an outcome ({error}); delete it and run it again") from None
+        return found if found.fingerprint == fingerprint(run) else None
+
+    def of(self, run: Run) -> list[Outcome]:
+        """All seeds there are."""
+        seeds = sorted(int(p.stem.removeprefix("seed-")) for p in (self.root / run.name).glob("seed-*.json"))
+        found = (self.load(run, seed) for seed in seeds)
+        return [outcome for outcome in found if outcome is not None]
+
+    def found(self, cell: Cell) -> Found | None:
+        """Our number."""
+        return pooled(cell, self.of(cell.run))
+
+    def save(self, outcome: Outcome, run: Run) -> Path:
+        """Write it whole or not at all."""
+        place = self.place(run, outcome.seed)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(_short(dataclasses.asdict(outcome)), separators=(",", ":"))
+        part = place.with_suffix(".part")
+        part.write_text(text + "\n", encoding="utf-8")
+        replace_durably(part, place)
+        return place
+
+
+def outcome_of(
+    run: Run, seed: int, history: Sequence[RoundDone], probe: Mapping[str, Any], seconds: float, data_from: str | None
+) -> Outcome:
+    """Everything worth keeping of a run that is done."""
+    seen = [event for event in history if event.summary is not None]
+    curve: dict[str, list[Any]] = {"round": [event.round for event in seen]}
+    for name in COLUMNS:
+        curve[name] = [getattr(event.summary, name) for event in seen]
+    for name in ("discrepancy", "clusterability"):
+        curve[name] = [getattr(event, name) for event in seen]
+    config: Tree = configured(run, seed).dump()
+    return Outcome(
+        run=run.name,
+        seed=seed,
+        fingerprint=fingerprint(run),
+        config=config,
+        command=f"coterie reproduce --run {run.name} --seed {seed}",
+        versions={k: v for k, v in versions().items() if k != "platform"},
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU, 1 thread",
+        finished=time.strftime("%Y-%m-%d", time.gmtime()),
+        seconds=seconds,
+        data_from=data_from,
+        curve={k: v for k, v in curve.items() if any(x is not None for x in v)},
+        probe=probe,
+    )
+
+
+def _short(value: Any) -> Any:
+    """Numbers to a few digits: what is kept is read by people and drawn, never computed on."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return [_short(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def stale(results: Results, tables: Sequence[Table]) -> list[Path]:
+    """Outcomes of an older configuration, and of runs that no table knows."""
+    known = {run.name: run for table in tables for run in table.runs()}
+    odd = []
+    for place in sorted(results.root.rglob("seed-*.json")):
+        name = place.parent.relative_to(results.root).as_posix()
+        seed = int(place.stem.removeprefix("seed-"))
+        if name not in known or results.load(known[name], seed) is None:
+            odd.append(place)
+    return odd

@@ -1,0 +1,24 @@
+"""All tables, cheapest first."""
+
+from __future__ import annotations
+
+from coterie.errors import CoterieError, suggest
+from coterie.reproduce.cell import Table
+from coterie.reproduce.tables import fedgroup, fedsoft, har, quick, stocfl, wecfl
+
+TABLES: tuple[Table, ...] = (
+    *fedsoft.TABLES,
+    *fedgroup.TABLES,
+    *stocfl.TABLES,
+    *wecfl.TABLES,
+    *har.TABLES,
+    *quick.TABLES,
+)
+
+
+def table(name: str) -> Table:
+    """The table of this name."""
+    for found in TABLES:
+        if found.name == name:
+            return found
+    raise CoterieError(f"no table '{name}'.{suggest(name, [t.name for t in TABLES])}")

@@ -1,0 +1,85 @@
+"""One run of a campaign, in a process of its own: `python -m coterie.reproduce.work RUN SEED RESULTS [NAME=FILE ...]`.
+
+It goes on from its last checkpoint if it was killed, and leaves nothing behind but the outcome.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from coterie.errors import CoterieError
+from coterie.execute import execute
+from coterie.reproduce.cell import Run
+from coterie.reproduce.probes import look
+from coterie.reproduce.results import Results, Sources, configured, outcome_of
+from coterie.reproduce.tables import TABLES
+from coterie.store import read_history
+
+
+def running(results: Path, run: Run, seed: int) -> Path:
+    """Where a run that is under way keeps its log and checkpoints."""
+    return results / ".running" / run.name.replace("/", "--") / f"seed-{seed}"
+
+
+def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
+    """Run it (or what is left of it), look at it, write the outcome."""
+    config = configured(run, seed, data)
+    place = running(results.root, run, seed)
+    begun = (place / "config.yaml").is_file()
+    try:
+        result = execute(config, place, resume=begun)
+    except CoterieError:
+        if not begun:
+            raise
+        shutil.rmtree(place)  # what it began is of another version: from the start
+        result = execute(config, place)
+    history = read_history(place, config.rounds)
+    seconds = sum(event.seconds for event in history)
+    source = data.get(run.config["data"]["name"])
+    file = None if source is None else Path(source["path"]).name
+    outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
+    saved = results.save(outcome, run)
+    shutil.rmtree(place)
+    return saved
+
+
+def find(name: str) -> Run:
+    """A run by its name."""
+    runs = {run.name: run for table in TABLES for run in table.runs()}
+    if name not in runs:
+        from coterie.errors import suggest
+
+        raise CoterieError(f"no run '{name}'.{suggest(name, list(runs))}")
+    return runs[name]
+
+
+def sources(words: Sequence[str]) -> Sources:
+    """`NAME=FILE.npz[,key=value ...]`: the data set NAME is read from a file of one's own."""
+    found = {}
+    for word in words:
+        name, equals, rest = word.partition("=")
+        path, *more = rest.split(",")
+        if not equals or not Path(path).is_file() or any("=" not in pair for pair in more):
+            raise CoterieError(
+                f"--data '{word}': expected NAME=FILE.npz with a file that is there, and its parameters after commas, "
+                "for example uci-har=har.npz,client=subject"
+            )
+        found[name] = {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
+    return found
+
+
+def main() -> None:
+    """The entry point of the process."""
+    name, seed, results, *data = sys.argv[1:]
+    try:
+        carry_out(find(name), int(seed), Results(Path(results)), sources(data))
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
