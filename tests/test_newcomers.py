@@ -439,7 +439,7 @@ def test_a_run_directory_has_the_newcomers_apart_and_by_name(tmp_path: Path) -> 
     assert [row["name"] for row in rows] == [f"hospital {c}" for c in kept]
     assert [row["cluster"] for row in rows] == result.assignments[kept].tolist()
     assert [row["accuracy"] for row in rows] == met(result).clients.accuracy.tolist()
-    assert list(rows[0]) == ["client", "name", "cluster", "samples", "loss", "accuracy", "macro_f1"]
+    assert list(rows[0]) == ["client", "name", "cluster", "hidden", "samples", "loss", "accuracy", "macro_f1"]
     assert [row["client"] for row in trained] == [int(c) for c in places] == result.clients.ids.tolist()
     coterie.run(method("wecfl"), named, linear, rounds=1, out=tmp_path / "without")
     assert not (tmp_path / "without" / "newcomers.json").exists()

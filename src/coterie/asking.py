@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from coterie.client import Moment
 from coterie.engines.contract import Engine, Missing, Visit
 from coterie.errors import QuorumError
 from coterie.tasks import Evaluate, Fit, Score, Task
+from coterie.traffic import down, up
 
 LOOKING = 1_000_000  # task numbers from here on belong to evaluation, so that looking never shifts a training plan
 
@@ -38,6 +40,8 @@ class Asker:
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
         self.asked: set[int] = set()
         self.missing: dict[int, Missing] = {}
+        self.sent = self.received = 0  # bytes
+        self.seconds = 0.0  # of the visits
         self.fitted: list[tuple[Fit, Any]] = []  # the trainings of the last visit that had any, and their replies
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
@@ -46,7 +50,13 @@ class Asker:
         wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
         tasks = tuple(self._narrow(t, wanted) for t in tasks)
         there = wanted[~torch.isin(wanted, self._gone)]
-        outcome = self._engine.visit(Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep))
+        visit = Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep)
+        sent = down(visit, self._engine.memory) if self._keep else 0
+        began = time.perf_counter()
+        outcome = self._engine.visit(visit)
+        self.seconds += time.perf_counter() - began
+        if self._keep:
+            self.sent, self.received = self.sent + sent, self.received + up(outcome.replies)
         self._next += len(tasks)
         self.asked.update(wanted.tolist())
         for client in set(wanted.tolist()) - set(there.tolist()):

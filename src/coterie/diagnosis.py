@@ -29,16 +29,31 @@ class Diagnosis:
 
 def diagnose(fits: Sequence[tuple[Fit, Fitted]], after: Evaluate) -> Diagnosis:
     """What the last training of a round tells; `after` is how clients predict once it is over."""
-    sent = [(task, reply) for task, reply in fits if reply.theta is not None and len(reply.ids)]
-    clustered = [(task, reply) for task, reply in sent if reply.choice is not None]
-    if not sent:
+    last = training(fits)
+    if last is None:
         return Diagnosis()
-    task, reply = (clustered or sent)[0]
-    start, end = _rows(task.start, reply), _given(after, reply, bool(clustered))
+    task, reply = last
+    start, end = _rows(task.start, reply), _given(after, reply, reply.choice is not None)
     return Diagnosis(
         None if end is None else _discrepancy(reply.models, *end),
         None if start is None or end is None else _clusterability(reply, start, end[1]),
     )
+
+
+def training(fits: Sequence[tuple[Fit, Fitted]]) -> tuple[Fit, Fitted] | None:
+    """The training a round is about, of those in its last visit: that of cluster models, where there is one."""
+    sent = [(task, reply) for task, reply in fits if reply.theta is not None and len(reply.ids)]
+    clustered = [(task, reply) for task, reply in sent if reply.choice is not None]
+    return next(iter(clustered or sent), None)
+
+
+def models_of(after: Evaluate) -> Tensor | None:
+    """The models (K, P) that clients are given, where the server has them."""
+    for ref in after.models:
+        if isinstance(ref, Pick | Best):
+            return ref.centers
+    shared = next((ref for ref in after.models if isinstance(ref, All)), None)
+    return None if shared is None else shared.theta[None]
 
 
 def _rows(ref: Ref, reply: Fitted) -> tuple[Tensor, Tensor] | None:

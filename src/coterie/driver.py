@@ -14,18 +14,18 @@ from torch import nn
 from coterie.asking import Asker
 from coterie.attendance import audience, crowd, drop, sample
 from coterie.data.federation import Federation
-from coterie.diagnosis import Diagnosis, diagnose
+from coterie.diagnosis import diagnose, models_of, training
 from coterie.engines.contract import Engine
 from coterie.errors import CoterieError, QuorumError
 from coterie.evaluation import Evaluation, evaluate, meet
-from coterie.events import Listener, RoundDone, RunEnded, RunStarted
+from coterie.events import Listener, RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.methods.contract import Method
 from coterie.model import Model
 from coterie.result import Result
 from coterie.seeds import Purpose, generator
 from coterie.settings import Settings
 from coterie.setup import as_method, as_model, check, chosen, local_of, make_engine
-from coterie.tasks import Cohort, Roster
+from coterie.tasks import Cohort, Fit, Fitted, Roster
 from coterie.threads import one_thread
 
 State = TypeVar("State")
@@ -158,13 +158,24 @@ def _drive(
         evaluated: Evaluation | None = None
         for t in range(done, settings.rounds):
             look = settings.looks(t)
-            state, event = _round(method, state, roster, settings, engine, t, look)
+            state, event, fits = _round(method, state, roster, settings, engine, t)
+            fresh = None
             if look:
                 evaluated = evaluate(method, state, federation, settings, engine, t, audience(roster, settings, t))
-                event = replace(event, summary=evaluated.summary, unscored=evaluated.unscored)
+                after, trained = method.predictor(state), training(fits)
+                found = diagnose(fits, after)
+                event = replace(
+                    event,
+                    summary=evaluated.summary,
+                    unscored=evaluated.unscored,
+                    discrepancy=found.discrepancy,
+                    clusterability=found.clusterability,
+                )
+                fresh = Snapshot(evaluated.clients, trained[1] if trained else None, models_of(after))
             history.append(event)
             # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
-            _tell(listeners, event if evaluated is None or not look else replace(event, clients=evaluated.clients))
+            _tell(listeners, replace(event, fresh=fresh))
+            del fits, fresh  # clients' models, which the next round has no use for
             last = t + 1 == settings.rounds
             if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
                 store.save(state, engine.memory, t + 1)
@@ -187,9 +198,9 @@ def _drive(
 
 
 def _round(
-    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int, look: bool
-) -> tuple[State, RoundDone]:
-    """One round, repeated with other clients while too few answer."""
+    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int
+) -> tuple[State, RoundDone, list[tuple[Fit, Fitted]]]:
+    """One round, repeated with other clients while too few answer; and the trainings of its last visit."""
     began = time.perf_counter()
     for attempt in range(settings.retries + 1):
         ids = sample(roster, settings, t, attempt)
@@ -208,12 +219,13 @@ def _round(
         missing = tuple(ask.missing[c] for c in sorted(ask.missing))
         seconds = time.perf_counter() - began
         asked = len(ask.asked)
-        found = diagnose(ask.fitted, method.predictor(state)) if look else Diagnosis()
-        return state, RoundDone(
+        event = RoundDone(
             *(t + 1, asked, asked - len(missing), missing, attempt + 1, seconds, None),
-            discrepancy=found.discrepancy,
-            clusterability=found.clusterability,
+            bytes_down=ask.sent,
+            bytes_up=ask.received,
+            client_seconds=ask.seconds,
         )
+        return state, event, ask.fitted
     raise AssertionError("unreachable")
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from torch import Tensor
+
 from coterie.engines.contract import Missing
 from coterie.metrics import Summary
-from coterie.tasks import Evaluated
+from coterie.tasks import Evaluated, Fitted
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,15 @@ class RunStarted:
     per_round: int
     rounds: int
     done: int  # rounds that a resumed run has behind it
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a listener may look at while an evaluated round is fresh: too large to be kept for every round."""
+
+    clients: Evaluated  # one by one
+    trained: Fitted | None  # who trained last in the round, and their models
+    centers: Tensor | None  # (K, P) the models that clients are given next
 
 
 @dataclass(frozen=True)
@@ -37,7 +48,10 @@ class RoundDone:
     unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
     discrepancy: float | None = None  # of evaluated rounds: how far clients went from their models (see diagnosis.py)
     clusterability: float | None = None  # of evaluated rounds: how unlike the clients of a cluster are
-    clients: Evaluated | None = field(default=None, repr=False)  # of evaluated rounds, for listeners: one by one
+    bytes_down: int = 0  # what the round would send to clients over a network, and get back from them
+    bytes_up: int = 0
+    client_seconds: float = 0.0  # of `seconds`: spent on clients' work; the rest is the server's
+    fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
 run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
+trace.jsonl, sketch.safetensors   who was where in every evaluated round, and how models lie (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
 """
 
@@ -29,8 +30,10 @@ from coterie.memory import Memory
 from coterie.metrics import Summary
 from coterie.model import Model
 from coterie.tasks import Evaluated
+from coterie.trace import Trace
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
+MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds")  # of a round
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -65,7 +68,7 @@ def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
             known = {f.name: line[f.name] for f in dataclasses.fields(Summary) if f.name in line}
             summary = Summary(**known | {"sizes": tuple(known["sizes"])})
         counts = {key: line[key] for key in ("round", "asked", "answered", "attempts", "seconds")}
-        counts |= {key: line.get(key) for key in ("discrepancy", "clusterability")}
+        counts |= {key: line[key] for key in MEASURED if key in line}
         events.append(RoundDone(**counts, missing=missing, unscored=unscored, summary=summary))
     return tuple(event for event in events if event.round <= rounds)
 
@@ -86,7 +89,8 @@ class RunDirectory:
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config = settings, config
         self._belongs = belongs(method, model, federation, settings)
-        self._names = federation.names
+        self._federation = federation
+        self._trace = Trace(path, len(federation), settings.seed, model.part("last_weight"))
         self._log: IO[str] | None = None
         if resume:
             if not (path / "config.yaml").is_file():
@@ -105,6 +109,7 @@ class RunDirectory:
             (self.path / "checkpoints").mkdir(exist_ok=True)
             self._forget_after(done)
             self._log = (self.path / "rounds.jsonl").open("a", encoding="utf-8")
+            self._trace.begin(done)
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})") from None
         return state, done
@@ -123,9 +128,11 @@ class RunDirectory:
         """Let go of the log, however the run ended."""
         if self._log is not None:
             self._log.close()
+        self._trace.close()
 
     def save(self, state: object, memory: Memory, round: int) -> None:
         """A checkpoint after this round; older ones go."""
+        self._trace.save()
         saves = self.path / "checkpoints"
         checkpoint.save(saves / f"round-{round:06d}.safetensors", state, memory, round, self._belongs)
         for old in sorted(saves.glob("round-*.safetensors"))[:-KEPT]:
@@ -137,6 +144,8 @@ class RunDirectory:
             assert self._log is not None
             self._log.write(json.dumps(_line(event)) + "\n")
             self._log.flush()
+            if event.fresh is not None:
+                self._trace.add(event.round, event.fresh)
         elif isinstance(event, RunEnded):
             rows = self._rows(event.clients)
             self._write("assignments.json", {str(row["client"]): row["cluster"] for row in rows})
@@ -154,11 +163,15 @@ class RunDirectory:
             "accuracy": reply.accuracy,
             "macro_f1": reply.macro_f1,
         }
+        names, truth, mixture = self._federation.names, self._federation.truth, self._federation.mixture
         return [
             {"client": c}
-            | ({} if self._names is None else {"name": self._names[c]})
+            | ({} if names is None else {"name": names[c]})
             | {"cluster": k}
+            | ({} if truth is None else {"hidden": int(truth[c])})
             | {name: _number(column[i].item()) for name, column in columns.items()}
+            | ({} if reply.shares is None else {"shares": [round(s, 5) for s in reply.shares[i].tolist()]})
+            | ({} if mixture is None else {"mixture": [round(float(s), 5) for s in mixture[c]]})
             for i, (c, k) in enumerate(zip(ids, found, strict=True))
         ]
 
@@ -217,7 +230,7 @@ def _number(value: Any) -> Any:
 
 
 def _line(event: RoundDone) -> dict[str, Any]:
-    line = dataclasses.asdict(dataclasses.replace(event, clients=None))
-    del line["clients"]
+    line = dataclasses.asdict(dataclasses.replace(event, fresh=None))
+    del line["fresh"]
     summary = line.pop("summary") or {}
     return {name: _number(value) for name, value in (line | summary).items()}

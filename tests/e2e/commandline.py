@@ -85,7 +85,7 @@ def last_tensors(run: Path) -> dict[str, Tensor]:
 def log(run: Path) -> list[dict[str, Any]]:
     """The rounds, without the one thing that time changes."""
     lines = (run / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{k: v for k, v in strictly(line).items() if k != "seconds"} for line in lines]
+    return [{k: v for k, v in strictly(line).items() if k not in ("seconds", "client_seconds")} for line in lines]
 
 
 def strictly(text: str) -> Any:

@@ -114,7 +114,8 @@ def test_json_of_a_run(ran: tuple[commandline.Said, Path]) -> None:
 def test_contents_of_a_run_directory(ran: tuple[commandline.Said, Path]) -> None:
     said, path = ran
     assert {p.name for p in path.iterdir()} == {
-        *("config.yaml", "run.json", "rounds.jsonl", "assignments.json", "clients.json", "checkpoints")
+        *("config.yaml", "run.json", "rounds.jsonl", "assignments.json", "clients.json", "checkpoints"),
+        *("trace.jsonl", "sketch.safetensors"),
     }
     about = commandline.strictly((path / "run.json").read_text())
     assert about["seed"] == 3

@@ -1,0 +1,149 @@
+"""What is kept of every evaluated round for pictures: who was in which cluster and how each fared, and a small sketch
+of clients' models that keeps their angles.
+
+trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
+sketch.safetensors   ids, sketch (n, 256) of each client's last trained model, round it was trained in, centers (K, 256)
+
+At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import safetensors.numpy as safetensors
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor
+
+from coterie.checkpoint import replace_durably
+from coterie.events import Snapshot
+from coterie.seeds import Purpose, generator
+from coterie.tasks import Evaluated
+
+WATCHED = 2000
+WIDTH = 256
+Floats = NDArray[np.float32]
+
+
+def watched(clients: int, seed: int) -> NDArray[np.int64]:
+    """The clients that pictures show."""
+    if clients <= WATCHED:
+        return np.arange(clients)
+    drawn: NDArray[np.int64] = np.sort(generator(seed, Purpose.EVALUATION, 2).choice(clients, WATCHED, replace=False))
+    return drawn
+
+
+class Sketcher:
+    """Vectors (n, P) -> (n, 256) such that inner products stay what they were, nearly: each entry is added to one of
+    256 sums under a random sign. The same for every run, so that models of several runs can share a map."""
+
+    def __init__(self, part: Tensor) -> None:
+        self.part = part  # positions in a model: the weights of the last layer tell clients apart well enough
+        rng = np.random.default_rng(0)
+        self.place = torch.from_numpy(rng.integers(WIDTH, size=len(part)))
+        self.sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=len(part)).astype(np.float32))
+
+    def __call__(self, models: Tensor) -> Floats:
+        """Models (n, P) of a run."""
+        out = torch.zeros(len(models), WIDTH)
+        for row, model in zip(out, models, strict=True):
+            row.index_add_(0, self.place, model[self.part].float() * self.sign)
+        return np.asarray(out.numpy())
+
+
+class Trace:
+    """Writes both files as rounds go by."""
+
+    def __init__(self, path: Path, clients: int, seed: int, part: Tensor) -> None:
+        self.path, self.ids = path, watched(clients, seed)
+        self._sketch = Sketcher(part)
+        self._sketches = np.zeros((len(self.ids), WIDTH), dtype=np.float32)
+        self._round = np.zeros(len(self.ids), dtype=np.int64)  # 0: not trained yet
+        self._centers = np.zeros((0, WIDTH), dtype=np.float32)
+        self._log: IO[str] | None = None
+
+    def begin(self, done: int) -> None:
+        """Open the files; rounds after `done` are forgotten."""
+        kept = [json.dumps({"ids": self.ids.tolist()})]
+        kept += [json.dumps(line, separators=(",", ":")) for line in read_trace(self.path)[1] if line["round"] <= done]
+        part = self.path / "trace.jsonl.part"
+        part.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        replace_durably(part, self.path / "trace.jsonl")
+        self._log = (self.path / "trace.jsonl").open("a", encoding="utf-8")
+        old = read_sketch(self.path)
+        if done and old is not None and np.array_equal(old["ids"], self.ids) and old["round"].max(initial=0) <= done:
+            self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
+
+    def add(self, round_: int, fresh: Snapshot) -> None:
+        """An evaluated round."""
+        assert self._log is not None
+        self._log.write(json.dumps({"round": round_} | self._columns(fresh.clients), separators=(",", ":")) + "\n")
+        self._log.flush()
+        if fresh.trained is not None and fresh.trained.theta is not None:
+            ids = fresh.trained.ids.numpy()
+            here = np.isin(ids, self.ids)
+            rows = np.searchsorted(self.ids, ids[here])
+            self._sketches[rows] = self._sketch(fresh.trained.theta[torch.from_numpy(here)])
+            self._round[rows] = round_
+        if fresh.centers is not None:
+            self._centers = self._sketch(fresh.centers)
+
+    def save(self) -> None:
+        """Write the sketch, whole or not at all."""
+        what: dict[str, NDArray[Any]] = {
+            "ids": self.ids,
+            "sketch": self._sketches,
+            "round": self._round,
+            "centers": self._centers,
+        }
+        part = self.path / "sketch.safetensors.part"
+        part.write_bytes(safetensors.save(what))
+        replace_durably(part, self.path / "sketch.safetensors")
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def _columns(self, reply: Evaluated) -> dict[str, list[Any]]:
+        ids = reply.ids.numpy()
+        rows = np.searchsorted(ids, self.ids)
+        rows[rows == len(ids)] = 0
+        there = ids[rows] == self.ids
+        found = np.zeros(len(ids), dtype=np.int64) if reply.choice is None else reply.choice.numpy()
+        regression = bool(reply.accuracy.isnan().all())
+        scores = {"loss": reply.loss} if regression else {"accuracy": reply.accuracy, "macro_f1": reply.macro_f1}
+        out: dict[str, list[Any]] = {"cluster": np.where(there, found[rows], -1).tolist()}
+        for name, values in scores.items():
+            numbers = np.where(there & (reply.n.numpy()[rows] > 0), values.double().numpy()[rows], np.nan)
+            out[name] = [None if np.isnan(v) else float(f"{v:.4g}") for v in numbers]
+        return out
+
+
+def read_trace(path: Path) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:
+    """The watched clients and a line per evaluated round; a line that a crash cut short is left out."""
+    file = path / "trace.jsonl"
+    if not file.is_file():
+        return np.empty(0, dtype=np.int64), []
+    lines = []
+    for text in file.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            continue
+    ids: list[int] = next((line["ids"] for line in lines if "ids" in line), [])
+    return np.asarray(ids, dtype=np.int64), [line for line in lines if "round" in line]
+
+
+def read_sketch(path: Path) -> dict[str, NDArray[Any]] | None:
+    """What sketch.safetensors holds; None where there is none, or it cannot be read."""
+    try:
+        found: dict[str, NDArray[Any]] = safetensors.load_file(path / "sketch.safetensors")
+    except (OSError, SafetensorError):
+        return None
+    return found if {"ids", "sketch", "round", "centers"} <= set(found) else None
