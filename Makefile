@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench bench-quick clean
+.PHONY: demo test lint format bench bench-quick reproduce-quick clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ lint: $(VENV)/installed  ## style and types
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reproduce-quick: $(VENV)/installed  ## what the papers stand on, in small: fails where an ordering does not hold
+	rm -rf build/reproduce-quick
+	$(BIN)/coterie reproduce quick --check --results build/reproduce-quick
 
 bench-quick: $(VENV)/installed  ## the papers' workloads, engine against engine and a plain loop, in under three minutes
 	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py --quick

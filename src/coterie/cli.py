@@ -11,6 +11,7 @@ import typer
 
 from coterie import datacli
 from coterie.errors import CoterieError
+from coterie.reproduce import cli as reproducing
 
 if TYPE_CHECKING:
     from coterie.config import RunConfig
@@ -94,6 +95,9 @@ def demo(
         return
     stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
     stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+app.command()(reproducing.reproduce)
 
 
 @app.command()

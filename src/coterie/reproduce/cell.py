@@ -59,6 +59,7 @@ class Cell:
     paper: float | None  # None: the paper has no such cell, ours stands beside the others
     spread: float | None = None  # the paper's standard deviation
     note: str = ""  # where this cell leaves the paper, or why its number cannot be met
+    tolerance: float | None = None  # where it is not the table's
     comparable: bool = True  # False: the printed number comes from a defect, or from data that is not to be had
 
     @property
@@ -114,7 +115,7 @@ def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
     if not cell.comparable:
         return "not comparable"
     apart = found.mean - cell.paper
-    if abs(apart) <= tolerance:
+    if abs(apart) <= (tolerance if cell.tolerance is None else cell.tolerance):
         return "agrees"
     return "higher" if apart > 0 else "lower"
 
@@ -163,6 +164,12 @@ def rounds_to(target: float, column: str = "accuracy") -> Reading:
 def last(rounds: int = 1, column: str = "accuracy", scale: float = 100.0) -> Reading:
     """The last rounds."""
     return lambda outcome: [scale * float(v) for v in outcome.column(column)[-rounds:]]
+
+
+def largest_cluster(outcome: Outcome) -> list[float]:
+    """The share of clients in the largest cluster after the last round, in percent: what collapses goes to 100."""
+    sizes = outcome.curve["sizes"][-1]
+    return [100.0 * max(sizes) / sum(sizes)]
 
 
 def probed(*keys: str | int, scale: float = 1.0) -> Reading:

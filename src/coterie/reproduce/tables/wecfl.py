@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.reproduce.cell import Cell, Claim, Run, Table, Tree, last
+from coterie.reproduce.cell import Cell, Claim, Run, Table, Tree, largest_cluster, last
 
 WECFL = "Ma et al. 2022, arXiv:2202.06187"
 CAM = "Ma et al. 2023, NeurIPS 2023"
@@ -230,8 +230,28 @@ def _tables(data: str) -> list[Table]:
     ]
 
 
+BALANCE = Table(
+    "cam-figure1",
+    "Clustering collapse: the share of the largest cluster after the last round, CIFAR-10, K=10",
+    *(CAM, PROTOCOL + " The figures print no numbers; ten clusters of equal size would be 10 %."),
+    cells=tuple(
+        Cell(setting, method, _run("cifar", setting, 10, method), largest_cluster, None)
+        for setting in ("(0.1, 10)", "(3, 2)")
+        for method in ("ifca", "ifca-cam", "fesem", "fesem-cam")
+    ),
+    tolerance=0.0,
+    claims=tuple(
+        Claim(
+            f"{setting}: IFCA-CAM's clusters are more balanced than IFCA's",
+            lambda ours, setting=setting: ours(f"{setting}/ifca-cam") < ours(f"{setting}/ifca"),  # type: ignore[misc]
+        )
+        for setting in ("(0.1, 10)", "(3, 2)")
+    ),
+)
+
 TABLES = (
     *_tables("cifar"),
+    BALANCE,
     Table(
         "wecfl-table5-cifar",
         "Client-wise non-IID, CIFAR-10",

@@ -1,0 +1,172 @@
+"""`coterie reproduce`: list the tables, run cells of one, or render everything that was run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.errors import CoterieError, suggest
+
+Words = Annotated[list[str] | None, typer.Option("--cell", metavar="ROW/COLUMN", help="Only this cell; repeatable.")]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME=FILE.npz", help="Read a data set that cannot be fetched from a file."),
+]
+
+
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="Which table; without one, all are listed.")] = None,
+    cell: Words = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, from 0; the table's own number if not.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run, by its place below results/.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="With --run: this seed only.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each; as many as cores.")] = None,
+    data: Files = None,
+    results: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path("results"),
+    report: Annotated[bool, typer.Option("--report", help="Render everything as a page and as Markdown.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Fail where a claim does not hold.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Run the papers' tables again: their number beside ours.
+
+    Example: coterie reproduce fedgroup-table3 --cell mnist-mclr/fg-edc --seeds 1
+    """
+    from coterie.reproduce.results import Results
+
+    kept = Results(results)
+    if report:
+        _report(kept)
+    elif run is not None:
+        _carry_out([run], [0 if seed is None else seed], kept, data or (), jobs, as_json)
+    elif table is None:
+        _list(kept, as_json)
+    else:
+        _table(table, cell, seeds, kept, data or (), jobs, check, as_json)
+
+
+def _list(results: Any, as_json: bool) -> None:
+    from coterie.reproduce import show
+    from coterie.reproduce.standing import standing
+    from coterie.reproduce.tables import TABLES
+
+    standings = [standing(table, results) for table in TABLES]
+    if as_json:
+        _print_json([show.as_json(s) for s in standings])
+        return
+    out = _console()
+    out.print(show.overview(standings))
+    out.print("coterie reproduce TABLE runs what is missing of it; --report renders all of it.", highlight=False)
+
+
+def _table(
+    name: str,
+    cells: Sequence[str] | None,
+    seeds: int | None,
+    results: Any,
+    data: Sequence[str],
+    jobs: int | None,
+    check: bool,
+    as_json: bool,
+) -> None:
+    from coterie.reproduce import show
+    from coterie.reproduce.standing import standing
+    from coterie.reproduce.tables import table as find_table
+
+    table = find_table(name)
+    known = {c.name: c for c in table.cells}
+    for wanted in cells or ():
+        if wanted not in known:
+            raise CoterieError(f"{name} has no cell '{wanted}'.{suggest(wanted, list(known))}")
+    chosen = [known[c] for c in cells] if cells else list(table.cells)
+    many = table.seeds if seeds is None else seeds
+    failed = _carry_out(
+        [run.name for run in table.runs(chosen)], list(range(many)), results, data, jobs, as_json, quiet=True
+    )
+    found = standing(table, results, chosen)
+    if as_json:
+        _print_json(show.as_json(found))
+    else:
+        out = _console()
+        out.print(f"[bold]{table.name}[/]: {table.title}. {table.paper}", highlight=False)
+        out.print(show.in_terminal(found))
+        notes = dict.fromkeys(f"{line.cell.name}: {line.cell.note}" for line in found.lines if line.cell.note)
+        for text in (*notes, f"protocol: {table.protocol}"):
+            out.print(text, style="dim", highlight=False, markup=False)
+        for claim in found.claims:
+            out.print(f"{show.MARKS[claim.holds]}: {claim.text}", highlight=False, markup=False)
+    broken = [c.text for c in found.claims if c.holds is False]
+    if check and (broken or failed):
+        sys.stderr.write("".join(f"error: does not hold: {text}\n" for text in broken))
+        raise typer.Exit(1)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _carry_out(
+    names: Sequence[str],
+    seeds: Sequence[int],
+    results: Any,
+    data: Sequence[str],
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool = False,
+) -> bool:
+    """Run what is missing; whether something failed."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from coterie.reproduce.campaign import Progress as Standing
+    from coterie.reproduce.campaign import campaign, missing
+    from coterie.reproduce.work import find, sources
+    from coterie.setup import cores
+
+    todo = missing([find(name) for name in names], seeds, results)
+    stderr = _console(stderr=True, quiet=as_json)
+    if not todo:
+        if not quiet:
+            stderr.print("nothing to do: the outcome is there already", highlight=False)
+        return False
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("runs"),
+        TimeElapsedColumn(),
+        TextColumn("[cyan]{task.fields[at]}"),
+    )
+    with Progress(*columns, console=stderr, disable=not stderr.is_terminal or as_json) as bar:
+        task = bar.add_task("reproduce", total=len(todo), at="")
+
+        def tell(so_far: Standing) -> None:
+            at = "  ".join(f"{job.run.name} {done}/{total}" for job, done, total in so_far.at)
+            bar.update(task, completed=so_far.done, at=at)
+
+        failed = campaign(todo, results, sources(data), at_once=jobs or cores(), tell=tell)
+    for one in failed:
+        sys.stderr.write(f"failed: {one.job.run.name}, seed {one.job.seed}: {one.why}\n")
+    return bool(failed)
+
+
+def _report(results: Any) -> None:
+    from coterie.reproduce.page import write
+
+    for path in write(results, Path("docs") if Path("docs").is_dir() else results.root):
+        sys.stdout.write(f"{path}\n")
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _console(stderr: bool = False, quiet: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet)

@@ -1,0 +1,275 @@
+"""The papers' figures drawn from the same outcomes as their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.reproduce.cell import Outcome
+from coterie.reproduce.results import Results
+from coterie.reproduce.work import find
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of a paper, ours."""
+
+    name: str
+    title: str
+    remark: str
+    figure: Any  # a plotly Figure
+
+
+def _first(results: Results, run: str) -> Outcome | None:
+    return next(iter(results.of(find(run))), None)
+
+
+def _plotly() -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        from coterie.errors import CoterieError
+
+        raise CoterieError("coterie reproduce --report needs plotly: pip install 'coterie[report]'") from None
+    return go
+
+
+def _blank(x: str, y: str, height: int = 420) -> Any:
+    figure = _plotly().Figure()
+    figure.update_layout(
+        template="plotly_white",
+        height=height,
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        legend={"orientation": "h", "y": -0.2},
+    )
+    figure.update_xaxes(title=x)
+    figure.update_yaxes(title=y)
+    return figure
+
+
+def _line(x: Any, y: Any, name: str, i: int, **more: Any) -> Any:
+    style = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "width": 2}
+    return _plotly().Scatter(x=list(x), y=list(y), name=name, mode="lines", line=style, **more)
+
+
+def _grid(rows: int, columns: int, titles: list[str], height: int = 420) -> Any:
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows, columns, subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
+    figure.update_layout(template="plotly_white", height=height, margin={"l": 60, "r": 20, "t": 40, "b": 50})
+    return figure
+
+
+# ----------------------------------------------------------------------------------------------- one by one
+
+
+def by_classes(results: Results) -> Any | None:
+    """FedGroup, Figure 1: accuracy and discrepancy over rounds, by classes per client."""
+    found = {c: _first(results, f"fedgroup/mnist-mclr/fedavg-{c}-classes") for c in (1, 3, 5, 10)}
+    if None in found.values():
+        return None
+    from plotly.subplots import make_subplots
+
+    titles = [f"{c} class{'es' if c > 1 else ''} per client" for c in found]
+    figure = make_subplots(
+        1, 4, subplot_titles=titles, shared_yaxes=True, specs=[[{"secondary_y": True}] * 4], horizontal_spacing=0.05
+    )
+    for column, outcome in enumerate(found.values(), start=1):
+        assert outcome is not None
+        for i, (name, scale, second) in enumerate((("accuracy", 100.0, False), ("discrepancy", 1.0, True))):
+            line = _line(
+                outcome.column("round"), scale * outcome.column(name), name, i, showlegend=column == 1, legendgroup=name
+            )
+            figure.add_trace(line, row=1, col=column, secondary_y=second)
+        figure.update_yaxes(range=[0, 100], row=1, col=column, secondary_y=False)
+        figure.update_yaxes(range=[0, 3], row=1, col=column, secondary_y=True, showticklabels=column == 4)
+    figure.update_yaxes(title="accuracy (%)", row=1, col=1, secondary_y=False)
+    figure.update_yaxes(title="discrepancy", row=1, col=4, secondary_y=True)
+    figure.update_xaxes(title="round")
+    figure.update_layout(template="plotly_white", height=400, legend={"orientation": "h", "y": -0.25})
+    return figure
+
+
+def _sizes(results: Results, setting: str, methods: tuple[str, ...]) -> Any | None:
+    found = {m: _first(results, f"wecfl/cifar/{setting}/k10-{m}") for m in methods}
+    if None in found.values():
+        return None
+    figure = _grid(1, len(methods), [m.upper().replace("FESEM", "FeSEM") for m in methods])
+    for column, outcome in enumerate(found.values(), start=1):
+        assert outcome is not None
+        sizes = [sorted(s, reverse=True) for s in outcome.curve["sizes"]]
+        many = max(map(len, sizes))
+        for rank in range(many):
+            area = _line(
+                *(outcome.column("round"), [s[rank] if rank < len(s) else 0 for s in sizes]),
+                *(f"size rank {rank + 1}", rank),
+                stackgroup="one",
+                showlegend=False,
+            )
+            figure.add_trace(area, row=1, col=column)
+    figure.update_xaxes(title="round")
+    figure.update_yaxes(title="clients", row=1, col=1)
+    return figure
+
+
+def collapse(results: Results) -> Any | None:
+    """CAM, Figure 1: cluster sizes of IFCA and of IFCA-CAM."""
+    return _sizes(results, "0.1-10", ("ifca", "ifca-cam"))
+
+
+def collapse_fesem(results: Results) -> Any | None:
+    """CAM, Figure 3: cluster sizes of FeSEM and of FeSEM-CAM."""
+    return _sizes(results, "0.1-10", ("fesem", "fesem-cam"))
+
+
+def _convergence(results: Results, runs: dict[str, str]) -> Any | None:
+    found = {name: _first(results, run) for name, run in runs.items()}
+    figure = _blank("round", "accuracy (%)")
+    for i, (name, outcome) in enumerate(found.items()):
+        if outcome is not None:
+            figure.add_trace(_line(outcome.column("round"), 100 * outcome.column("accuracy"), name, i))
+    return figure if len(figure.data) > 1 else None
+
+
+def convergence(results: Results) -> Any | None:
+    """WeCFL, Figure 2: accuracy over rounds, (3, 2)-class CIFAR-10."""
+    place = "wecfl/cifar/3-2"
+    runs = {name: f"{place}/k10-{name.lower()}" for name in ("IFCA", "FeSEM", "WeCFL", "IFCA-CAM", "FeSEM-CAM")}
+    return _convergence(results, {"FedAvg": f"{place}/fedavg"} | runs)
+
+
+def convergence_dirichlet(results: Results) -> Any | None:
+    """The same with the other partition."""
+    place = "wecfl/cifar/0.1-10"
+    runs = {name: f"{place}/k10-{name.lower()}" for name in ("IFCA", "FeSEM", "WeCFL", "IFCA-CAM", "FeSEM-CAM")}
+    return _convergence(results, {"FedAvg": f"{place}/fedavg"} | runs)
+
+
+def convergence_fashion(results: Results) -> Any | None:
+    """WeCFL, Figure 3: Fashion-MNIST."""
+    place = "wecfl/fmnist/0.1-10"
+    runs = {name: f"{place}/k10-{name.lower()}" for name in ("FeSEM", "WeCFL", "FeSEM-CAM")}
+    return _convergence(results, {"FedAvg": f"{place}/fedavg"} | runs)
+
+
+def likeness(results: Results) -> Any | None:
+    """WeCFL, Figure 4: cosines of clients' updates, ordered by cluster, and of the clusters' models."""
+    outcome = _first(results, "wecfl/cifar/0.1-10/k10-wecfl")
+    if outcome is None:
+        return None
+    go = _plotly()
+    titles = ["clients' updates, by cluster", "the clusters' models"]
+    figure = _grid(1, 2, titles, 480)
+    for column, key in enumerate(("clients", "centers"), start=1):
+        heat = go.Heatmap(z=outcome.probe[key], zmin=-1, zmax=1, colorscale="RdBu", coloraxis="coloraxis")
+        figure.add_trace(heat, row=1, col=column)
+        figure.update_yaxes(autorange="reversed", row=1, col=column)
+    figure.update_layout(coloraxis={"colorscale": "RdBu", "cmin": -1, "cmax": 1, "colorbar": {"title": "cosine"}})
+    figure.update_xaxes(title="client, in order of its cluster", row=1, col=1)
+    figure.update_xaxes(title="cluster", row=1, col=2)
+    return figure
+
+
+def mixtures(results: Results) -> Any | None:
+    """FedSoft, Figures 1 and 2: found weights come near the true mixture, round by round and client by client."""
+    outcome = _first(results, "fedsoft/2-10-90")
+    if outcome is None or "found" not in outcome.probe:
+        return None
+    go = _plotly()
+    figure = _grid(1, 2, ["distance from the true mixture", "weight of the first component, after the last round"])
+    figure.add_trace(
+        _line(outcome.column("round"), outcome.column("mixture_error"), "mean total variation", 0), row=1, col=1
+    )
+    found, true = np.asarray(outcome.probe["found"]), np.asarray(outcome.probe["true"])
+    first = int(np.abs(found - true[:, :1]).mean(0).argmin())
+    clients = list(range(len(found)))
+    for i, (name, values, symbol) in enumerate((("true", true[:, 0], "line-ew"), ("found", found[:, first], "circle"))):
+        marker = {"color": COLOURS[1 - i], "symbol": symbol, "size": 6, "line": {"width": 1, "color": COLOURS[1 - i]}}
+        figure.add_trace(go.Scatter(x=clients, y=values, name=name, mode="markers", marker=marker), row=1, col=2)
+    figure.update_xaxes(title="round", row=1, col=1)
+    figure.update_xaxes(title="client", row=1, col=2)
+    figure.update_yaxes(title="share", row=1, col=1)
+    return figure
+
+
+def sample_rates(results: Results) -> Any | None:
+    """StoCFL, Figure 3: accuracy by the share of clients that take part."""
+    from coterie.reproduce.standing import standing
+    from coterie.reproduce.tables import table
+
+    lines = [line for line in standing(table("stocfl-figure3"), results).lines if line.found]
+    if not lines:
+        return None
+    figure = _blank("clients per round (%)", "accuracy after 50 rounds (%)")
+    for i, method in enumerate(dict.fromkeys(line.cell.row for line in lines)):
+        mine = [line for line in lines if line.cell.row == method]
+        x = [float(line.cell.column.rstrip("%")) for line in mine]
+        y = [line.found.mean for line in mine if line.found]
+        spread = {"type": "data", "array": [line.found.std for line in mine if line.found]}
+        figure.add_trace(_line(x, y, method, i, error_y=spread).update(mode="lines+markers"))
+    figure.update_xaxes(type="log", tickvals=[5, 10, 20, 50, 100])
+    return figure
+
+
+def thresholds(results: Results) -> Any | None:
+    """StoCFL, Figure 7: clusters found by tau."""
+    from coterie.reproduce.standing import standing
+    from coterie.reproduce.tables import table
+
+    lines = [line for line in standing(table("stocfl-figure7"), results).lines if line.found]
+    if not lines:
+        return None
+    figure = _blank("tau", "clusters found")
+    x = [float(line.cell.column.removeprefix("tau ")) for line in lines]
+    figure.add_trace(_line(x, [x_.found.mean for x_ in lines if x_.found], "StoCFL", 0).update(mode="lines+markers"))
+    figure.update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 400])
+    return figure
+
+
+def proximity(results: Results) -> Any | None:
+    """FedGroup, Figure 5: MADC against EDC, one point per pair of clients."""
+    outcome = _first(results, "fedgroup/mnist-mlp/fg-edc")
+    if outcome is None or "edc" not in outcome.probe:
+        return None
+    figure = _blank("EDC", "MADC")
+    marker = {"color": COLOURS[0], "size": 4, "opacity": 0.5}
+    name = f"pairs of clients, correlation {outcome.probe['correlation']:.2f}"
+    points = _plotly().Scatter(
+        x=outcome.probe["edc"], y=outcome.probe["madc"], mode="markers", marker=marker, name=name
+    )
+    figure.add_trace(points)
+    figure.update_layout(showlegend=True)
+    return figure
+
+
+FIGURES: tuple[tuple[str, str, str, Callable[[Results], Any | None]], ...] = (
+    ("fedgroup-figure1", "FedGroup, Figure 1.", "FedAvg on MNIST: heterogeneity costs accuracy and calm.", by_classes),
+    ("fedgroup-figure5", "FedGroup, Figure 5.", "MADC against EDC for pairs of clients, MNIST-MLP.", proximity),
+    ("fedsoft-figure1", "FedSoft, Figures 1 and 2.", "Importance weights and the true mixture, 10:90.", mixtures),
+    ("stocfl-figure3", "StoCFL, Figure 3.", "Sample rates, on a small stand-in (rotated MNIST).", sample_rates),
+    ("stocfl-figure7", "StoCFL, Figure 7.", "2 rotations x 4 groups of classes: what tau decides.", thresholds),
+    ("wecfl-figure2", "WeCFL, Figure 2.", "CIFAR-10, (3, 2)-class, K=10.", convergence),
+    ("wecfl-figure2b", "WeCFL, Figure 2, the other partition.", "CIFAR-10, (0.1, 10), K=10.", convergence_dirichlet),
+    ("wecfl-figure3", "WeCFL, Figure 3.", "Fashion-MNIST, (0.1, 10), K=10.", convergence_fashion),
+    ("wecfl-figure4", "WeCFL, Figure 4.", "Cosine similarity within and between clusters, CIFAR-10.", likeness),
+    (
+        "cam-figure1",
+        "CAM, Figure 1.",
+        "Cluster sizes over rounds, largest at the bottom, CIFAR-10 (0.1, 10).",
+        collapse,
+    ),
+    ("cam-figure3", "CAM, Figure 3.", "The same for FeSEM.", collapse_fesem),
+)
+
+
+def draw(results: Results) -> list[Drawn]:
+    """Every figure whose runs are there."""
+    made = ((name, title, remark, make(results)) for name, title, remark, make in FIGURES)
+    return [Drawn(name, title, remark, figure) for name, title, remark, figure in made if figure is not None]

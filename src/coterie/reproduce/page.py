@@ -1,0 +1,125 @@
+"""Everything that was reproduced as one self-contained HTML page, and as Markdown with pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from coterie.checkpoint import replace_durably
+from coterie.reproduce.figures import Drawn, draw
+from coterie.reproduce.results import Results
+from coterie.reproduce.show import MARKS, difference, markdown, paper, tolerances
+from coterie.reproduce.standing import Line, Standing, ours, standing
+from coterie.reproduce.tables import TABLES
+
+STYLE = """
+:root { color-scheme: light; --line: #d5d9de; --soft: #5c6670; --good: #00694b; --far: #9a4a00; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1100px; padding: 1rem; }
+body { color: #14181c; background: #fff; }
+h1 { font-size: 1.7rem; } h2 { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } .soft { color: var(--soft); font-size: .92rem; }
+.agrees, .holds { color: var(--good); font-weight: 600; }
+.higher, .lower, .broken { color: var(--far); font-weight: 600; }
+code { background: #f1f3f5; padding: .1rem .3rem; border-radius: 3px; } figure { margin: 1.5rem 0; }
+"""
+
+
+def write(results: Results, docs: Path) -> list[Path]:
+    """results/report.html, and results.md with its pictures where the documentation lies."""
+    standings = [s for s in (standing(table, results) for table in TABLES) if s.done]
+    figures = draw(results)
+    page = results.root / "report.html"
+    _put(page, render(standings, figures))
+    pictures = _pictures(figures, docs / "pictures")
+    text = docs / "results.md"
+    _put(text, markdown(standings, pictures, docs))
+    return [page, text, *(file for *_, file in pictures)]
+
+
+def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:
+    """The page."""
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>Coterie: the papers' numbers and ours</title><style>{STYLE}</style></head><body>",
+        "<h1>The papers' numbers and ours</h1>",
+        "<p>A cell <em>agrees</em> when it is within the table's tolerance of the printed number. Misses stay in.</p>",
+        _overview(standings),
+        *(_table(found) for found in standings),
+        "<h2 id='figures'>Figures</h2>" if figures else "",
+    ]
+    for i, drawn in enumerate(figures):
+        chart = drawn.figure.to_html(full_html=False, include_plotlyjs=i == 0, config={"displaylogo": False})
+        caption = f"<figcaption><b>{escape(drawn.title)}</b> {escape(drawn.remark)}</figcaption>"
+        parts.append(f"<figure id='{drawn.name}' aria-label='{escape(drawn.remark)}'>{chart}{caption}</figure>")
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def _overview(standings: Sequence[Standing]) -> str:
+    rows = []
+    for found in standings:
+        held = sum(c.holds is True for c in found.claims)
+        agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else ""
+        link = f"<a href='#{found.table.name}'>{found.table.name}</a>"
+        cells = (link, f"{found.done} of {len(found.lines)}", agree, f"{held} of {len(found.claims)}")
+        rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
+    head = "".join(f"<th scope='col'>{h}</th>" for h in ("table", "cells run", "agree", "claims that hold"))
+    return f"<div class='scroll'><table><tr>{head}</tr>{''.join(rows)}</table></div>"
+
+
+def _table(found: Standing) -> str:
+    table, unit = found.table, found.table.unit
+    head = "".join(f"<th scope='col'>{h}</th>" for h in ("cell", "paper", "ours", "difference", "seeds", "verdict"))
+    body = "".join(_row(line, unit) for line in found.lines if line.found)
+    missing = [line.cell.name for line in found.lines if line.found is None]
+    notes = dict.fromkeys(line.cell.note for line in found.lines if line.found and line.cell.note)
+    words = {True: "holds", False: "broken", None: "soft"}
+    claims = "".join(
+        f"<li>{escape(c.text)}: <span class='{words[c.holds]}'>{MARKS[c.holds]}</span> {escape(c.note)}</li>"
+        for c in found.claims
+    )
+    return "\n".join(
+        (
+            f"<h2 id='{table.name}'>{table.name}</h2>",
+            f"<p>{escape(table.title)}{f' ({unit})' if unit else ''}. {escape(table.paper)}.</p>",
+            f"<p class='soft'>{escape(table.protocol)} Tolerance: {tolerances(found)}.</p>",
+            f"<div class='scroll'><table><tr>{head}</tr>{body}</table></div>",
+            f"<p class='soft'>Not run yet: {escape(', '.join(missing))}.</p>" if missing else "",
+            "".join(f"<p class='soft'>{escape(note)}.</p>" for note in notes),
+            f"<ul>{claims}</ul>" if claims else "",
+            f"<p><code>coterie reproduce {table.name} --seeds {table.seeds}</code></p>",
+        )
+    )
+
+
+def _row(line: Line, unit: str) -> str:
+    assert line.found is not None
+    cells = (escape(line.cell.name), paper(line, unit), ours(line, unit), difference(line, unit), str(line.found.seeds))
+    word = f"<td class='{line.verdict.split(' ')[0]}'>{line.verdict}</td>"
+    title = f" title='{escape(line.cell.note)}'" if line.cell.note else ""
+    return f"<tr{title}>" + "".join(f"<td>{c}</td>" for c in cells) + word + "</tr>"
+
+
+def _pictures(figures: Sequence[Drawn], folder: Path) -> list[tuple[str, str, Path]]:
+    """The figures as files, where a browser can be found to draw them; otherwise those that lie there already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for drawn in figures:
+        file = folder / f"{drawn.name}.png"
+        try:
+            drawn.figure.write_image(file, width=1000, height=drawn.figure.layout.height, scale=1)
+        except Exception:  # kaleido finds no Chrome: the page has the figures, the Markdown what was drawn before
+            if not file.is_file():
+                continue
+        made.append((drawn.title, drawn.remark, file))
+    return made
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    replace_durably(part, path)

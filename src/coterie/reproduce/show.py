@@ -1,0 +1,152 @@
+"""Tables in a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table as RichTable
+
+from coterie.reproduce.standing import Checked, Line, Standing, number, ours
+
+STYLES = {"agrees": "green", "higher": "yellow", "lower": "yellow", "not comparable": "dim", "not run": "dim"}
+INTRODUCTION = """\
+Written by `coterie reproduce --report` from `results/`, where every run lies with its configuration, seed, versions
+and curve. Mean ± deviation over seeds (and rounds, where a protocol pools them). A cell *agrees* when it is within the
+table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes from a
+defect or from data that could not be had, which the remark says. One thread per run, CPU."""
+MARKS = {True: "holds", False: "does NOT hold", None: "not known yet"}
+
+
+def difference(line: Line, unit: str) -> str:
+    """Ours minus the paper's, with its sign."""
+    apart = line.difference
+    return "" if apart is None else ("+" if apart >= 0 else "-") + number(abs(apart), unit)
+
+
+def paper(line: Line, unit: str) -> str:
+    """The paper's number."""
+    cell = line.cell
+    return number(cell.paper, unit) + ("" if cell.spread is None else f" ± {number(cell.spread, unit)}")
+
+
+def tolerances(found: Standing) -> str:
+    """The table's, and those of columns that have their own."""
+    own = {line.cell.column: line.cell.tolerance for line in found.lines if line.cell.tolerance is not None}
+    if set(own) == {line.cell.column for line in found.lines}:
+        return ", ".join(f"{column} {value:g}" for column, value in own.items())
+    return ", ".join([f"{found.table.tolerance:g}", *(f"{column} {value:g}" for column, value in own.items())])
+
+
+def in_terminal(found: Standing) -> RichTable:
+    """Paper, ours, difference, verdict."""
+    unit = found.table.unit
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("cell", style="bold", no_wrap=True)
+    for name in ("paper", "ours", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("seeds", justify="right")
+    table.add_column("verdict")
+    for line in found.lines:
+        style = STYLES.get(line.verdict, "")
+        seeds = "" if line.found is None else str(line.found.seeds)
+        word = f"[{style}]{line.verdict}[/]" if style else line.verdict
+        table.add_row(line.cell.name, paper(line, unit), ours(line, unit), difference(line, unit), seeds, word)
+    return table
+
+
+def overview(standings: Sequence[Standing]) -> RichTable:
+    """Every table with how far it is."""
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("table", style="bold cyan", no_wrap=True)
+    table.add_column("what it is")
+    for name in ("cells", "agree", "claims"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for found in standings:
+        held = sum(c.holds is True for c in found.claims)
+        agree = f"{found.agreeing}/{len(found.comparable)}" if found.comparable else ""
+        claims = f"{held}/{len(found.claims)}" if found.claims else ""
+        table.add_row(found.table.name, found.table.title, f"{found.done}/{len(found.lines)}", agree, claims)
+    return table
+
+
+def as_json(found: Standing) -> dict[str, Any]:
+    """One table for a program."""
+    return {
+        "table": found.table.name,
+        "tolerance": found.table.tolerance,
+        "cells": [
+            {
+                "cell": line.cell.name,
+                "paper": line.cell.paper,
+                "ours": None if line.found is None else line.found.mean,
+                "std": None if line.found is None else line.found.std,
+                "seeds": 0 if line.found is None else line.found.seeds,
+                "verdict": line.verdict,
+                "note": line.cell.note,
+            }
+            for line in found.lines
+        ],
+        "claims": [{"claim": c.text, "holds": c.holds} for c in found.claims],
+    }
+
+
+# ------------------------------------------------------------------------------------------------ Markdown
+
+
+def markdown(standings: Sequence[Standing], pictures: Sequence[tuple[str, str, Path]], folder: Path) -> str:
+    """docs/results.md: every table that was begun, and the figures as pictures (title, remark, file)."""
+    shown = [s for s in standings if s.done]
+    lines = [
+        "# Results: the papers' numbers and ours",
+        "",
+        INTRODUCTION,
+        "",
+        "| table | cells run | agree with the paper | claims that hold |",
+        "|---|---|---|---|",
+    ]
+    for found in shown:
+        held = sum(c.holds is True for c in found.claims)
+        agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else "no numbers printed"
+        lines.append(
+            f"| [{found.table.name}](#{found.table.name}) | {found.done} of {len(found.lines)} | {agree} "
+            f"| {held} of {len(found.claims)} |"
+        )
+    for found in shown:
+        lines += _section(found)
+    if pictures:
+        lines += ["", "## Figures", ""]
+    for title, remark, file in pictures:
+        lines += [f"**{title}** {remark}", "", f"![{title}]({file.relative_to(folder).as_posix()})", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(found: Standing) -> list[str]:
+    table, unit = found.table, found.table.unit
+    what = f" ({unit})" if unit else ""
+    lines = ["", f"## {table.name}", "", f"{table.title}{what}. {table.paper}.", "", table.protocol, ""]
+    if any(line.cell.paper is not None for line in found.lines):
+        lines += [f"Tolerance: {tolerances(found)}.", ""]
+    notes = list(dict.fromkeys(line.cell.note for line in found.lines if line.found and line.cell.note))
+    lines += ["| cell | paper | ours | difference | seeds | verdict |", "|---|---|---|---|---|---|"]
+    for line in found.lines:
+        if line.found is None:
+            continue
+        mark = f" [{notes.index(line.cell.note) + 1}]" if line.cell.note else ""
+        lines.append(
+            f"| {line.cell.name}{mark} | {paper(line, unit)} | {ours(line, unit)} | {difference(line, unit)} "
+            f"| {line.found.seeds} | {line.verdict} |"
+        )
+    missing = [line.cell.name for line in found.lines if line.found is None]
+    if missing:
+        lines += ["", f"Not run yet: {', '.join(missing)}."]
+    lines += ["", *(f"[{i + 1}] {note}.  " for i, note in enumerate(notes))] if notes else []
+    lines += ["", *(f"- {_claim(c)}" for c in found.claims)] if found.claims else []
+    lines += ["", f"`coterie reproduce {table.name} --seeds {table.seeds}`"]
+    return lines
+
+
+def _claim(claim: Checked) -> str:
+    return f"{claim.text}: **{MARKS[claim.holds]}**" + (f" ({claim.note})" if claim.note else "")

@@ -1,0 +1,97 @@
+"""Where a reproduction stands: each cell's number beside the paper's, and whether what the paper stands on holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.reproduce.cell import Cell, Found, Table, verdict
+from coterie.reproduce.results import Results
+
+
+@dataclass(frozen=True)
+class Line:
+    """A cell with our number."""
+
+    cell: Cell
+    found: Found | None
+    verdict: str
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.found is None or self.cell.paper is None else self.found.mean - self.cell.paper
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim, and whether it holds on our numbers; None where a number is missing."""
+
+    text: str
+    holds: bool | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A table, as far as it was run."""
+
+    table: Table
+    lines: tuple[Line, ...]
+    claims: tuple[Checked, ...]
+
+    @property
+    def done(self) -> int:
+        """Cells with a number."""
+        return sum(line.found is not None for line in self.lines)
+
+    @property
+    def comparable(self) -> tuple[Line, ...]:
+        """Cells with a number and one of the paper's that it can be held against."""
+        return tuple(x for x in self.lines if x.found and x.cell.paper is not None and x.cell.comparable)
+
+    @property
+    def agreeing(self) -> int:
+        """How many of those agree."""
+        return sum(line.verdict == "agrees" for line in self.comparable)
+
+
+class _MissingError(Exception):
+    """A claim needs a cell that was not run."""
+
+
+def standing(table: Table, results: Results, only: Sequence[Cell] | None = None) -> Standing:
+    """Read everything there is about a table."""
+    found = {cell.name: results.found(cell) for cell in table.cells}
+
+    def ours(name: str) -> float:
+        value = found[name]
+        if value is None:
+            raise _MissingError
+        return value.mean
+
+    checked = []
+    for claim in table.claims:
+        try:
+            holds: bool | None = bool(claim.holds(ours))
+        except _MissingError:
+            holds = None
+        checked.append(Checked(claim.text, holds, claim.note if holds is False else ""))
+    cells = table.cells if only is None else only
+    lines = tuple(Line(cell, found[cell.name], verdict(cell, found[cell.name], table.tolerance)) for cell in cells)
+    return Standing(table, lines, tuple(checked))
+
+
+def number(value: float | None, unit: str) -> str:
+    """As many digits as are worth reading."""
+    if value is None:
+        return ""
+    return f"{value:.1f}" if unit in ("%", "MSE") or abs(value) >= 10 else f"{value:.3g}"
+
+
+def ours(line: Line, unit: str) -> str:
+    """Mean and deviation."""
+    if line.found is None:
+        return "-"
+    several = line.found.seeds > 1 or line.found.std > 0
+    return number(line.found.mean, unit) + (f" ± {number(line.found.std, unit)}" if several else "")
