@@ -20,7 +20,7 @@ from coterie.asking import Asker
 from coterie.catalogue import METHODS
 from coterie.codec import pack
 from coterie.data.federation import Ragged
-from coterie.engines.contract import Engine, Missing, Outcome, Visit, collate
+from coterie.engines.contract import Engine, Gathering, Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.memory import Memory
 from coterie.methods.contract import Admits, Method
@@ -127,7 +127,7 @@ class Deaf:
     def visit(self, visit: Visit) -> Outcome:
         """Nobody is there, or everyone."""
         if visit.keep and visit.moment.round in self.rounds:
-            return Outcome(collate(visit, {}), tuple(Missing(c, "away") for c in visit.ids.tolist()))
+            return Outcome(Gathering(visit).replies(), tuple(Missing(c, "away") for c in visit.ids.tolist()))
         return self.inner.visit(visit)
 
     def close(self) -> None:

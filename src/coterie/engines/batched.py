@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from coterie.batch import Batch
-from coterie.client import Answer, Call
+from coterie.client import Call
 from coterie.data.federation import Federation
-from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
+from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.engines.dealing import deal
 from coterie.memory import Memory
 from coterie.model import Model
@@ -29,7 +27,7 @@ class Batched:
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answered: dict[int, Sequence[Answer | None]] = {}
+        answers = Gathering(visit)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for hand in deal(visit.ids, self._n[visit.ids], HANDS):
@@ -41,8 +39,8 @@ class Batched:
                         continue
                     if visit.keep:
                         self.memory.write(client, result.keeps)
-                    answered[client] = result.answers
-        return Outcome(collate(visit, answered), tuple(sorted(missing, key=lambda m: m.client)))
+                    answers.add(client, result.answers)
+        return Outcome(answers.replies(), tuple(sorted(missing, key=lambda m: m.client)))
 
     def close(self) -> None:
         """Nothing to let go of."""

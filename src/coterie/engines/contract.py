@@ -7,7 +7,7 @@ error: it is missing from the replies and named, with the reason, in the outcome
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -91,22 +91,59 @@ def restrict(tree: Tree, ids: Tensor) -> Tree:
     return tree
 
 
-def collate(visit: Visit, answered: Mapping[int, Sequence[Answer | None]]) -> tuple[Reply, ...]:
-    """A reply per task from the answers of those who gave them, by ascending id."""
-    replies: list[Reply] = []
-    for number, task in enumerate(visit.tasks):
-        mine = {c: a for c in sorted(answered) if (a := answered[c][number]) is not None}
+class Gathering:
+    """A visit's answers as they arrive. A model goes into its row of the reply at once, so that none is held twice."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._answers: list[dict[int, Answer]] = [{} for _ in visit.tasks]
+        self._rows: dict[int, dict[int, int]] = {}  # of the tasks that bring models: the row of each client
+        self._models: dict[int, Tensor] = {}
+
+    def add(self, client: int, answers: Sequence[Answer | None]) -> None:
+        """What a client answered; nothing of it is needed afterwards."""
+        for number, answer in enumerate(answers):
+            if answer is None:
+                continue
+            if isinstance(answer, FitAnswer) and answer.theta is not None:
+                self._place(number, answer.theta)[self._rows[number][client]] = answer.theta
+                answer = dataclasses.replace(answer, theta=None)
+            elif isinstance(answer, ScoreAnswer):
+                answer = dataclasses.replace(answer, scores=answer.scores.clone())
+            elif isinstance(answer, EvaluateAnswer) and answer.shares is not None:
+                answer = dataclasses.replace(answer, shares=answer.shares.clone())
+            self._answers[number][client] = answer
+
+    def _place(self, number: int, like: Tensor) -> Tensor:
+        if number not in self._models:
+            asked = self._visit.tasks[number].on
+            there = self._visit.ids if asked is None else self._visit.ids[torch.isin(self._visit.ids, asked)]
+            self._rows[number] = {client: row for row, client in enumerate(there.tolist())}
+            self._models[number] = like.new_empty(len(there), len(like))
+        return self._models[number]
+
+    def _theta(self, number: int, clients: Sequence[int]) -> Tensor | None:
+        if number not in self._models:
+            return None
+        models, rows = self._models[number], self._rows[number]
+        return models if len(clients) == len(models) else models[[rows[client] for client in clients]]
+
+    def replies(self) -> tuple[Reply, ...]:
+        """A reply per task from those who answered, by ascending id."""
+        return tuple(self._reply(number, task) for number, task in enumerate(self._visit.tasks))
+
+    def _reply(self, number: int, task: Task) -> Reply:
+        mine = {client: self._answers[number][client] for client in sorted(self._answers[number])}
         ids = torch.tensor(list(mine), dtype=torch.int64)
         n = torch.tensor([a.n for a in mine.values()], dtype=torch.int64)
         match task:
             case Fit():
                 fits = [a for a in mine.values() if isinstance(a, FitAnswer)]
-                thetas = [a.theta for a in fits if a.theta is not None]
                 loss = torch.tensor([a.loss for a in fits])
-                replies.append(Fitted(ids, n, loss, torch.stack(thetas) if thetas else None, _choices(fits)))
+                return Fitted(ids, n, loss, self._theta(number, list(mine)), _choices(fits))
             case Score():
                 rows = [a.scores for a in mine.values() if isinstance(a, ScoreAnswer)]
-                replies.append(Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, len(task.centers))))
+                return Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, len(task.centers)))
             case Evaluate():
                 seen = [a for a in mine.values() if isinstance(a, EvaluateAnswer)]
                 loss, accuracy, macro_f1 = (
@@ -114,8 +151,7 @@ def collate(visit: Visit, answered: Mapping[int, Sequence[Answer | None]]) -> tu
                 )
                 shares = [a.shares for a in seen if a.shares is not None]
                 soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
-                replies.append(Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen), soft))
-    return tuple(replies)
+                return Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen), soft)
 
 
 def _choices(answers: Sequence[FitAnswer | EvaluateAnswer]) -> Tensor | None:

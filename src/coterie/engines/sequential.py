@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from coterie.client import Answer, HasClients, Workbench
-from coterie.engines.contract import Missing, Outcome, Visit, collate, reason
+from coterie.client import HasClients, Workbench
+from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.memory import Memory
 from coterie.model import Model
 
@@ -22,7 +20,7 @@ class Sequential:
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answered: dict[int, Sequence[Answer | None]] = {}
+        answers = Gathering(visit)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for client in visit.ids.tolist():
@@ -34,8 +32,8 @@ class Sequential:
                     continue
                 if visit.keep:
                     self.memory.write(client, done.keeps)
-                answered[client] = done.answers
-        return Outcome(collate(visit, answered), tuple(missing))
+                answers.add(client, done.answers)
+        return Outcome(answers.replies(), tuple(missing))
 
     def close(self) -> None:
         """Nothing to let go of."""

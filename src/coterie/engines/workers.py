@@ -25,11 +25,11 @@ from torch import Tensor
 
 from coterie.batch import Batch
 from coterie.byclient import ByClient
-from coterie.client import Answer, Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
+from coterie.client import Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
 from coterie.data.federation import Federation
 from coterie.engines.batched import HANDS
 from coterie.engines.channel import Channel
-from coterie.engines.contract import Missing, Outcome, Visit, collate, reason, restrict
+from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason, restrict
 from coterie.engines.dealing import deal
 from coterie.memory import Memory
 from coterie.model import Model
@@ -103,8 +103,8 @@ def _serve(
                 Missing(call.client, reason(result)) if isinstance(result, Exception) else result
                 for call, result in zip(calls, found, strict=True)
             ]
-            # A lane per hand: the parent reads all of a visit's results where they lie, at its end.
-            channel.send(_Played(tuple(results)), lane=hands)
+            # Two lanes in turn: the parent reads one while the next hand goes into the other.
+            channel.send(_Played(tuple(results)), lane=hands % 2)
             hands += 1
 
 
@@ -151,7 +151,7 @@ class Workers:
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answered: dict[int, Sequence[Answer | None]] = {}
+        answers = Gathering(visit)
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
         tried: set[int] = set()
@@ -162,9 +162,8 @@ class Workers:
             self._send(worker, sent, lane=0)
         while hands or any(w.hand for w in self._workers):
             for worker in self._workers:
-                if hands and not worker.hand:
-                    worker.hand = hands.popleft()
-                    self._send(worker, _Hand(worker.hand, tuple(self.memory.read(c) for c in worker.hand)), lane=1)
+                if not worker.hand:
+                    self._give(worker, hands)
             busy = {w.channel.pipe: w for w in self._workers if w.hand}
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
@@ -174,15 +173,24 @@ class Workers:
                     again = self._replace(worker, sent, tried, missing)
                     hands.extend((client,) for client in again)
                     continue
-                for client, result in zip(worker.hand, played.results, strict=True):
+                # The worker goes on with its next hand (and its other lane) while this one is read.
+                done = worker.hand
+                self._give(worker, hands)
+                for client, result in zip(done, played.results, strict=True):
                     if isinstance(result, Missing):
                         missing[client] = result
                     else:
-                        answered[client], keeps[client] = result.answers, result.keeps
-                worker.hand = ()
+                        answers.add(client, result.answers)
+                        keeps[client] = {slot: value.clone() for slot, value in result.keeps.items()}
         for client, written in keeps.items() if visit.keep else ():
-            self.memory.write(client, {slot: value.clone() for slot, value in written.items()})
-        return Outcome(collate(visit, answered), tuple(missing[c] for c in sorted(missing)))
+            self.memory.write(client, written)
+        return Outcome(answers.replies(), tuple(missing[c] for c in sorted(missing)))
+
+    def _give(self, worker: _Worker, hands: deque[tuple[int, ...]]) -> None:
+        """The next hand, if there is one."""
+        worker.hand = hands.popleft() if hands else ()
+        if worker.hand:
+            self._send(worker, _Hand(worker.hand, tuple(self.memory.read(c) for c in worker.hand)), lane=1)
 
     def close(self) -> None:
         """Stop the workers."""
