@@ -1,7 +1,10 @@
-"""How many threads torch uses."""
+"""How a process that computes should be: one thread, and no memory given back between two steps."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,3 +20,13 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def keep_memory() -> None:
+    """Have glibc keep what is freed. By default it gives blocks of about a megabyte back to the system and asks for
+    them anew, zeroed, at every step: a fifth of the time of a small convolutional network."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL("libc.so.6")
+            for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+                libc.mallopt(option, 1 << 30)

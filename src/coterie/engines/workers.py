@@ -8,7 +8,6 @@ A worker that dies is replaced and its clients are tried once more.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import signal
 import sys
@@ -34,6 +33,7 @@ from coterie.engines.dealing import deal
 from coterie.memory import Memory
 from coterie.model import Model
 from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
+from coterie.threads import keep_memory
 
 HANDS_PER_WORKER = 6  # enough that the last hand is short, few enough that messages cost nothing
 
@@ -66,16 +66,6 @@ TYPES = (
 )
 
 
-def _keep_memory() -> None:
-    """Have glibc keep what is freed. By default it gives blocks of about a megabyte back to the system and asks for
-    them anew, zeroed, at every step: a fifth of the time of a small convolutional network."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            libc = ctypes.CDLL("libc.so.6")
-            for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-                libc.mallopt(option, 1 << 30)
-
-
 def _serve(
     model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection], bench: type[Workbench]
 ) -> None:
@@ -84,7 +74,7 @@ def _serve(
     for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
         end.close()
     torch.set_num_threads(1)
-    _keep_memory()
+    keep_memory()
     computes = bench(model)
     channel = Channel(pipe, TYPES)
     hands = 0

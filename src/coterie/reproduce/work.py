@@ -5,6 +5,7 @@ It goes on from its last checkpoint if it was killed, and leaves nothing behind 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from coterie.reproduce.probes import look
 from coterie.reproduce.results import Results, Sources, configured, outcome_of
 from coterie.reproduce.tables import TABLES
 from coterie.store import read_history
+from coterie.threads import keep_memory
 
 
 def running(results: Path, run: Run, seed: int) -> Path:
@@ -43,6 +45,8 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
     outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
     saved = results.save(outcome, run)
     shutil.rmtree(place)
+    with contextlib.suppress(OSError):  # another seed of it may be under way
+        place.parent.rmdir()
     return saved
 
 
@@ -74,6 +78,7 @@ def sources(words: Sequence[str]) -> Sources:
 def main() -> None:
     """The entry point of the process."""
     name, seed, results, *data = sys.argv[1:]
+    keep_memory()
     try:
         carry_out(find(name), int(seed), Results(Path(results)), sources(data))
     except CoterieError as error:
