@@ -12,7 +12,7 @@ from typing import IO
 
 from coterie.reproduce.cell import Run, Tree
 from coterie.reproduce.results import Results, Sources
-from coterie.reproduce.work import running
+from coterie.reproduce.work import ATTENDED, running
 
 PAUSE = 0.5  # seconds between two looks
 
@@ -92,10 +92,12 @@ def _begin(job: Job, results: Results, data: Sources) -> UnderWay:
     import tempfile
 
     words = [sys.executable, "-m", "coterie.reproduce.work", job.run.name, str(job.seed), str(results.root)]
-    words += [_word(name, source) for name, source in data.items()]
+    words += [_word(name, source) for name, source in data.items()] + [ATTENDED]
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    process = subprocess.Popen(words, env=os.environ | one_thread, stdout=complaints, stderr=complaints)
+    process = subprocess.Popen(
+        words, env=os.environ | one_thread, stdin=subprocess.PIPE, stdout=complaints, stderr=complaints
+    )
     return UnderWay(job, process, complaints)
 
 

@@ -5,11 +5,14 @@ It goes on from its last checkpoint if it was killed, and leaves nothing behind 
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from coterie.errors import CoterieError
 from coterie.execute import execute
@@ -21,6 +24,9 @@ from coterie.store import read_history
 from coterie.threads import keep_memory
 
 
+ATTENDED = "--attended"  # said by a campaign, which holds the other end of the standard input
+
+
 def running(results: Path, run: Run, seed: int) -> Path:
     """Where a run that is under way keeps its log and checkpoints."""
     return results / ".running" / run.name.replace("/", "--") / f"seed-{seed}"
@@ -28,8 +34,17 @@ def running(results: Path, run: Run, seed: int) -> Path:
 
 def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
     """Run it (or what is left of it), look at it, write the outcome."""
-    config = configured(run, seed, data)
     place = running(results.root, run, seed)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(place.with_suffix(".lock"), blocking=False):
+            return _carry_out(run, seed, results, data, place)
+    except Timeout:
+        raise CoterieError(f"{run.name}, seed {seed}: another process is at it already") from None
+
+
+def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path) -> Path:
+    config = configured(run, seed, data)
     begun = (place / "config.yaml").is_file()
     try:
         result = execute(config, place, resume=begun)
@@ -45,8 +60,6 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
     outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
     saved = results.save(outcome, run)
     shutil.rmtree(place)
-    with contextlib.suppress(OSError):  # another seed of it may be under way
-        place.parent.rmdir()
     return saved
 
 
@@ -75,9 +88,22 @@ def sources(words: Sequence[str]) -> Sources:
     return found
 
 
+def _end_with_parent() -> None:
+    """Stop when the campaign is gone, however it ended: its end of the standard input closes with it."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def main() -> None:
     """The entry point of the process."""
-    name, seed, results, *data = sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != ATTENDED]
+    if len(words) < len(sys.argv) - 1:
+        _end_with_parent()
+    name, seed, results, *data = words
     keep_memory()
     try:
         carry_out(find(name), int(seed), Results(Path(results)), sources(data))
