@@ -185,6 +185,12 @@ class Federation:
         """The inputs and labels of one client, scaled."""
         return self._taken((self.train if split == "train" else self.test).row(client))
 
+    def seen_through(self, domain: int, split: Literal["train", "test"]) -> Samples:
+        """Everyone's samples of one domain: of one distribution, where clients mix several."""
+        numbers = (self.train if split == "train" else self.test).numbers
+        where = torch.searchsorted(self._starts, numbers, right=True) - 1
+        return self._taken(numbers[where == domain])
+
     def together(self, clients: Tensor, split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor]:
         """The samples of many clients end to end, and how many are whose."""
         rows = self.train if split == "train" else self.test

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 Tree: TypeAlias = dict[str, Any]  # a configuration, as in a YAML file
-Probe: TypeAlias = Literal["", "centers", "clusters", "clusters_on_all", "likeness", "mixtures", "proximity"]
+Probe: TypeAlias = Literal["", "centers", "clusters", "clusters_on_all", "likeness", "letters", "proximity"]
 
 
 @dataclass(frozen=True)

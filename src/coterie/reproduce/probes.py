@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,8 @@ def look(probe: Probe, result: Result[Any], config: RunConfig) -> Mapping[str, A
             return clusters_on_tests(result, whole=True)
         case "likeness":
             return likeness(result)
-        case "mixtures":
-            return mixtures(result)
+        case "letters":
+            return centers_on_domains(result)
         case "proximity":
             return proximity(result)
 
@@ -63,6 +64,25 @@ def centers_on_distributions(result: Result[Any], config: RunConfig) -> dict[str
         said = [result.model.replica().load(center).logits(inputs)[:, 0] for center in centers]
         errors.append([float((out - y).square().mean()) for out in said])
     return {"mse": errors, "apart": float(np.sum((thetas[0] - thetas[-1]) ** 2))} | mixtures(result)
+
+
+def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
+    """FedSoft, Table 2: every center on every distribution, and clients' own models on their own training data."""
+    from coterie.asking import Asker
+    from coterie.engines.sequential import Sequential
+    from coterie.threads import one_thread
+
+    centers = result.state.centers if hasattr(result.state, "centers") else result.state
+    tests = [result.federation.seen_through(d, "test") for d in range(len(result.federation.domains))]
+    scores = [[_accuracy(result.model, center, *test) for center in centers] for test in tests]
+    engine = Sequential(result.model, result.federation)
+    engine.memory = result.memory
+    ask: Any = Asker(engine, result.federation.roster.ids, result.settings.seed, result.settings.rounds, keep=False)
+    task = dataclasses.replace(result.method.predictor(result.placed), split="train")
+    with one_thread():
+        own = ask(task)
+    best = [max(row) for row in scores]
+    return {"each": scores, "best": best, "own": float(own.accuracy.mean())} | mixtures(result)
 
 
 def mixtures(result: Result[Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from coterie.reproduce.tables import TABLES
 from coterie.store import read_history
 from coterie.threads import keep_memory
 
-
 ATTENDED = "--attended"  # said by a campaign, which holds the other end of the standard input
 
 
