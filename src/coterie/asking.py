@@ -63,7 +63,9 @@ class Asker:
             self.missing[client] = Missing(client, "dropped out (simulated)")
         self.missing.update({m.client: m for m in outcome.missing})
         fits = [(t, r) for t, r in zip(tasks, outcome.replies, strict=True) if isinstance(t, Fit)]
-        self.fitted = fits or self.fitted
+        # The training of cluster models is not displaced by that of a shared one in a later visit (StoCFL's chain).
+        if fits and (_clustered(fits) or not _clustered(self.fitted)):
+            self.fitted = fits
         self._check_quorum()
         return outcome.replies[0] if single else list(outcome.replies)
 
@@ -84,3 +86,7 @@ class Asker:
                 f"round {self._round + 1}: {answered} of {meant} clients answered, the quorum is {needed}; "
                 f"first missing: client {first.client}: {first.reason}"
             )
+
+
+def _clustered(fits: Sequence[tuple[Fit, Any]]) -> bool:
+    return any(reply.choice is not None for _, reply in fits)

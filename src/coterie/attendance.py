@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,11 +36,11 @@ def some(roster: Roster, many: int, rng: np.random.Generator) -> Tensor:
     return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), many, replace=False)))]
 
 
-def audience(roster: Roster, settings: Settings, t: int) -> Roster:
-    """Who is evaluated after round t: everyone, or those drawn for a round so far."""
+def audience(roster: Roster, settings: Settings, attempts: Sequence[int]) -> Roster:
+    """Who is evaluated: everyone, or those drawn for a round so far; attempts: how often each round was tried."""
     if settings.evaluate_whom == "all" or settings.per_round(len(roster.ids)) == len(roster.ids):
         return roster
-    met = torch.cat([sample(roster, settings, s, 0) for s in range(t + 1)]).unique()
+    met = torch.cat([sample(roster, settings, t, tries - 1) for t, tries in enumerate(attempts)]).unique()
     here = torch.isin(roster.ids, met)
     return Roster(roster.ids[here], roster.n[here])
 

@@ -65,6 +65,8 @@ class Batch(Workbench):
 
     def _score(self, centers: Tensor, given: Ref | None, meant: Sequence[_UnderWay]) -> None:
         """What every center says of everyone's training samples, put where the visits look for it."""
+        if self.frozen.mixes:  # everyone on their own: what is said of a sample depends on those beside it
+            return
         key = (id(centers), id(given))
         for some in _portions([one for one in meant if key not in one.visit.known and one.train is not None]):
             samples = [one.train for one in some if one.train is not None]
@@ -94,7 +96,7 @@ class Batch(Workbench):
             if one.error is None:
                 groups.setdefault(tuple(theta.data_ptr() for theta, _ in one.resolved), []).append(one)
         for group in groups.values():
-            for some in _portions(group, of="test"):
+            for some in ([one] for one in group) if self.frozen.mixes else _portions(group, of="test"):
                 try:
                     whole = torch.cat([one.seen[0] for one in some])
                     said = [self.frozen.load(theta).logits(whole).clone() for theta, _ in some[0].resolved]

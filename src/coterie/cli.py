@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie import datacli
+from coterie import comparecli, dashboardcli, datacli, reportcli, sweepcli
 from coterie.errors import CoterieError
 from coterie.reproduce import cli as reproducing
 
@@ -39,6 +41,9 @@ def run(
         Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="TRACKER", help="tensorboard, mlflow or wandb, too; repeatable.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a federation. Without a file: the demo's configuration.
@@ -47,12 +52,14 @@ def run(
     """
     from coterie import console
     from coterie.config import split_words
+    from coterie.grid import free_directory
 
     file, changes = split_words(words or [])
     if resume is not None and (file is not None or out is not None):
         raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
     config = _config(file, changes, resume)
-    result = _run(config, resume or out or _free_directory(config.method.name), resume is not None, as_json)
+    path = resume or out or free_directory(config.method.name)
+    result = _run(config, path, resume is not None, as_json, track=track or ())
     if as_json:
         _print_json(
             {"run_dir": str(result.run_dir), "rounds": config.rounds}
@@ -80,9 +87,10 @@ def demo(
     """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
     from coterie import console
     from coterie.config import read
+    from coterie.grid import free_directory
 
     stdout = _console()
-    base = out or _free_directory("demo")
+    base = out or free_directory("demo")
     rows: list[tuple[str, Result[Any]]] = []
     for name in ("fedavg", "wecfl"):
         config = read(None, [f"method.name={name}"])
@@ -97,7 +105,11 @@ def demo(
     stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-app.command()(reproducing.reproduce)
+for command in (
+    *(comparecli.compare, sweepcli.sweep, reportcli.report),
+    *(dashboardcli.dashboard, reproducing.reproduce),
+):
+    app.command()(command)
 
 
 @app.command()
@@ -151,9 +163,12 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
     return read(None, changes, base=read_file(resume / "config.yaml"))
 
 
-def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True) -> Result[Any]:
+def _run(
+    config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True, track: Sequence[str] = ()
+) -> Result[Any]:
     from coterie import console
     from coterie.execute import execute
+    from coterie.trackers import tracker
 
     stderr = _console(stderr=True, quiet=quiet)
     datacli.fetch_for(config, stderr)
@@ -163,19 +178,12 @@ def _run(config: RunConfig, path: Path, resume: bool, quiet: bool, announce: boo
             stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with console.progress(stderr, config.method.name) as listen:
-            return execute(config, path, resume=resume, listeners=[listen], say=say)
+        with console.progress(stderr, config.method.name) as listen, ExitStack() as opened:
+            trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
+            return execute(config, path, resume=resume, listeners=[listen, *trackers], say=say)
     except KeyboardInterrupt:
         sys.stderr.write(f"interrupted; go on with: coterie run --resume {path}\n")
         raise typer.Exit(130) from None
-
-
-def _free_directory(name: str) -> Path:
-    name = name.replace(":", "-")
-    number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return path
 
 
 def _print_json(value: object) -> None:

@@ -204,10 +204,10 @@ def results(rows: Sequence[tuple[str, Summary, float]]) -> Table:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and (population) standard deviation over seeds."""
+    """Mean and sample standard deviation over seeds; no deviation of one."""
 
     mean: float
-    std: float
+    std: float | None
     many: int
 
 
@@ -248,7 +248,8 @@ def spreads(row: Compared) -> dict[str, Spread]:
         seconds = column.key == "seconds"
         values = [one.seconds if seconds else getattr(one.summary, column.key) for one in row.outcomes]
         if values and all(value is not None and math.isfinite(value) for value in values):
-            found[column.key] = Spread(float(np.mean(values)), float(np.std(values)), len(values))
+            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            found[column.key] = Spread(float(np.mean(values)), std, len(values))
     return found
 
 
@@ -281,7 +282,7 @@ def _texts(column: Column, numbers: Sequence[Mapping[str, Spread]]) -> list[str]
         text = mean
         if one is not None and column.key == "clusters" and not one.std:
             text = f"{one.mean:g}"
-        elif one is not None and one.many > 1:
+        elif one is not None and one.std is not None:
             text = f"{mean} ± {column.factor * one.std:.{column.digits}f}"
         cells.append(f"[bold]{text}[/]" if mean == best else text)
     return cells

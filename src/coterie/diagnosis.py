@@ -52,8 +52,8 @@ def models_of(after: Evaluate) -> Tensor | None:
     for ref in after.models:
         if isinstance(ref, Pick | Best):
             return ref.centers
-    shared = next((ref for ref in after.models if isinstance(ref, All)), None)
-    return None if shared is None else shared.theta[None]
+    shared = [ref.theta for ref in after.models if isinstance(ref, All)]
+    return torch.stack(shared) if shared else None
 
 
 def _rows(ref: Ref, reply: Fitted) -> tuple[Tensor, Tensor] | None:
@@ -85,8 +85,9 @@ def _clusterability(reply: Fitted, start: tuple[Tensor, Tensor], labels: Tensor)
     weights, worst = reply.n.to(reply.models.dtype), 0.0
     for k in labels.unique():
         mine = torch.nonzero(labels == k)[:, 0]
-        share = weights[mine] / weights[mine].sum()
-        mean = share @ reply.models[mine] - share @ begin[row[mine]]
+        # A share of nothing for the others: picking this cluster's models out would copy them.
+        share = torch.where(labels == k, weights, 0.0) / weights[mine].sum()
+        mean = share @ reply.models - share.new_zeros(len(begin)).index_add_(0, row, share) @ begin
         length = float(mean.square().sum())
         if not length:
             return None

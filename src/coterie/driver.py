@@ -156,12 +156,15 @@ def _drive(
         )
         _tell(listeners, start)
         evaluated: Evaluation | None = None
+        attempts = [1] * done if store is None else store.attempts(done)
         for t in range(done, settings.rounds):
             look = settings.looks(t)
             state, event, fits = _round(method, state, roster, settings, engine, t)
+            attempts.append(event.attempts)
             fresh = None
             if look:
-                evaluated = evaluate(method, state, federation, settings, engine, t, audience(roster, settings, t))
+                whom = audience(roster, settings, attempts)
+                evaluated = evaluate(method, state, federation, settings, engine, t, whom)
                 after, trained = method.predictor(state), training(fits)
                 found = diagnose(fits, after)
                 event = replace(
@@ -180,9 +183,8 @@ def _drive(
             if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
                 store.save(state, engine.memory, t + 1)
         if evaluated is None:  # resumed with nothing left to do
-            last_round = settings.rounds - 1
-            whom = audience(roster, settings, last_round)
-            evaluated = evaluate(method, state, federation, settings, engine, last_round, whom)
+            whom = audience(roster, settings, attempts)
+            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1, whom)
         newcomers = meet(method, state, federation, settings, engine, kept_back)
         seconds = time.perf_counter() - began
         ended = RunEnded(

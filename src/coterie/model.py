@@ -130,8 +130,8 @@ class Replica:
         self.values = self.values[: len(self.trained)]
         # BatchNorm over single values cannot train on one sample.
         self.least = 2 if any(isinstance(m, nn.BatchNorm1d) for m in self.network.modules()) else 1
-        # Whether what it says of a sample depends on the others of the batch, even in evaluation.
-        self.mixes = any(getattr(m, "mixes_samples", False) for m in self.network.modules())
+        # Of so many samples what it says of one depends on the others, even in evaluation; 0 if it does not.
+        self.mixes = max(int(getattr(m, "mixes_samples", 0)) for m in self.network.modules())
         self._images = any(isinstance(m, nn.Conv2d) for m in self.network.modules())
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
         self._counts = [b.clone() for b in self._counters]
@@ -155,6 +155,7 @@ class Replica:
         """What the network says of x, in evaluation mode."""
         # What convolutions give is many times their input: batches that a processor's cache can hold are the fastest.
         batch = batch or (64 if x.ndim == 4 and self._images else 1024)
+        batch = -(-batch // self.mixes) * self.mixes if self.mixes else batch
         self.network.eval()
         x = channels_last(x)
         if len(x) <= batch:

@@ -88,6 +88,12 @@ class Result(Generic[State]):
 
         return network(self, cluster)
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from coterie.notebook import html
+
+        return html(self)
+
     def __repr__(self) -> str:
         score = f"loss {self.summary.loss:.4g}" if self.accuracy is None else f"accuracy {self.accuracy:.1%}"
         return f"<Result of {type(self.method).__name__}: {score}, clusters {self.summary.sizes}>"

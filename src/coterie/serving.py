@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from coterie import checkpoint
 from coterie.asking import Asker
-from coterie.attendance import crowd
+from coterie.attendance import audience, crowd
 from coterie.client import ClientData, Workbench
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
@@ -144,10 +144,11 @@ def load(
     saved = checkpoint.load(saves[-1], template, job.method, belongs(job.method, job.model, job.federation, settings))
     engine = Sequential(job.model, job.federation)
     engine.memory.restore(saved.memory)
-    with one_thread():
-        found = evaluate(job.method, saved.state, job.federation, settings, engine, saved.round - 1, roster)
-        newcomers = meet(job.method, saved.state, job.federation, settings, engine, kept_back)
     history = read_history(path, saved.round)
+    whom = audience(roster, settings, [event.attempts for event in history])
+    with one_thread():
+        found = evaluate(job.method, saved.state, job.federation, settings, engine, saved.round - 1, whom)
+        newcomers = meet(job.method, saved.state, job.federation, settings, engine, kept_back)
     return Result(
         *(job.method, job.model, saved.state, history, found.clients, found.summary),
         *(sum(event.seconds for event in history), job.federation, settings, engine.memory, newcomers, found.state),

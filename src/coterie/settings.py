@@ -34,7 +34,7 @@ class Settings:
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        if self.evaluate_whom == "met" and self.evaluate_on != 1.0:
+        if self.evaluate_whom == "met" and (isinstance(self.evaluate_on, int) or self.evaluate_on != 1.0):
             raise ValueError("evaluate_whom: met is everyone met so far; leave evaluate_on at 1.0")
         return self
 

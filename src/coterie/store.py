@@ -9,12 +9,13 @@ newcomers.json     the same of clients kept from training, where there are any
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,7 +62,7 @@ def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
     if not log.is_file():
         return ()
     events = []
-    for line in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+    for line in _whole_lines(log.read_text(encoding="utf-8")):
         missing, unscored = (tuple(Missing(**m) for m in line[key]) for key in ("missing", "unscored"))
         summary = None
         if "loss" in line:
@@ -71,6 +72,15 @@ def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
         counts |= {key: line[key] for key in MEASURED if key in line}
         events.append(RoundDone(**counts, missing=missing, unscored=unscored, summary=summary))
     return tuple(event for event in events if event.round <= rounds)
+
+
+def _whole_lines(text: str) -> Iterator[dict[str, Any]]:
+    """Every line but one that a crash cut short."""
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
 
 
 class RunDirectory:
@@ -123,6 +133,10 @@ class RunDirectory:
             raise CoterieError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
         memory.restore(last.memory)
         return last.state, last.round
+
+    def attempts(self, done: int) -> list[int]:
+        """How often each of the rounds that are done was tried."""
+        return [event.attempts for event in read_history(self.path, done)]
 
     def close(self) -> None:
         """Let go of the log, however the run ended."""

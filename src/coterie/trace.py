@@ -2,7 +2,7 @@
 of clients' models that keeps their angles.
 
 trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
-sketch.safetensors   ids, sketch (n, 256) of each client's last trained model, round it was trained in, centers (K, 256)
+sketch.safetensors   ids, sketch (n, 256) of each client's model as last trained in one, its round, centers (K, 256)
 
 At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl.
 """
@@ -25,6 +25,7 @@ from coterie.events import Snapshot
 from coterie.seeds import Purpose, generator
 from coterie.tasks import Evaluated
 
+SKETCH, BEFORE = "sketch.safetensors", "checkpoints/sketch-before.safetensors"  # of the last two checkpoints
 WATCHED = 2000
 WIDTH = 256
 Floats = NDArray[np.float32]
@@ -75,9 +76,11 @@ class Trace:
         part.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         replace_durably(part, self.path / "trace.jsonl")
         self._log = (self.path / "trace.jsonl").open("a", encoding="utf-8")
-        old = read_sketch(self.path)
-        if done and old is not None and np.array_equal(old["ids"], self.ids) and old["round"].max(initial=0) <= done:
-            self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
+        for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
+            old = read_sketch(self.path, name)
+            if done and old and np.array_equal(old["ids"], self.ids) and old["round"].max(initial=0) <= done:
+                self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
+                break
 
     def add(self, round_: int, fresh: Snapshot) -> None:
         """An evaluated round."""
@@ -88,7 +91,8 @@ class Trace:
             ids = fresh.trained.ids.numpy()
             here = np.isin(ids, self.ids)
             rows = np.searchsorted(self.ids, ids[here])
-            self._sketches[rows] = self._sketch(fresh.trained.theta[torch.from_numpy(here)])
+            for row, which in zip(rows, np.flatnonzero(here), strict=True):  # one by one: no copy of all the models
+                self._sketches[row] = self._sketch(fresh.trained.theta[which : which + 1])[0]
             self._round[rows] = round_
         if fresh.centers is not None:
             self._centers = self._sketch(fresh.centers)
@@ -101,9 +105,12 @@ class Trace:
             "round": self._round,
             "centers": self._centers,
         }
-        part = self.path / "sketch.safetensors.part"
+        part = self.path / f"{SKETCH}.part"
+        if (self.path / SKETCH).is_file():
+            part.write_bytes((self.path / SKETCH).read_bytes())
+            replace_durably(part, self.path / BEFORE)
         part.write_bytes(safetensors.save(what))
-        replace_durably(part, self.path / "sketch.safetensors")
+        replace_durably(part, self.path / SKETCH)
 
     def close(self) -> None:
         """Let go of the log."""
@@ -140,10 +147,10 @@ def read_trace(path: Path) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:
     return np.asarray(ids, dtype=np.int64), [line for line in lines if "round" in line]
 
 
-def read_sketch(path: Path) -> dict[str, NDArray[Any]] | None:
+def read_sketch(path: Path, name: str = SKETCH) -> dict[str, NDArray[Any]] | None:
     """What sketch.safetensors holds; None where there is none, or it cannot be read."""
     try:
-        found: dict[str, NDArray[Any]] = safetensors.load_file(path / "sketch.safetensors")
+        found: dict[str, NDArray[Any]] = safetensors.load_file(path / name)
     except (OSError, SafetensorError):
         return None
     return found if {"ids", "sketch", "round", "centers"} <= set(found) else None

@@ -66,7 +66,7 @@ def _vectors(ref: Ref | None, client: int, memory: Memory) -> Iterator[tuple[tup
             yield from _rows(centers).items()
         case Mix(centers, weights):
             if isinstance(weights, ByClient):  # mixed by the server: one vector
-                yield (centers.data_ptr(), client), _size(centers[0])
+                yield (centers.data_ptr(), weights.values.data_ptr()), _size(centers[0])
             else:
                 yield from _rows(centers).items()
         case Own(slot, default):

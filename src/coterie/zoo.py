@@ -58,11 +58,10 @@ class MLP:
 class _BatchNormOfTheBatch(nn.BatchNorm2d):
     """BatchNorm that normalises by the batch at hand in evaluation too, so many samples at a time."""
 
-    mixes_samples = True  # what it says of a sample depends on the others: samples of several clients must not meet
-
     def __init__(self, features: int, batch: int) -> None:
         super().__init__(features)
-        self.batch = batch
+        # What it says of a sample depends on so many others: samples of several clients must not meet.
+        self.batch = self.mixes_samples = batch
 
     def forward(self, x: Tensor) -> Tensor:
         """As usual in training."""

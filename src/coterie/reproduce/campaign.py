@@ -33,6 +33,12 @@ class UnderWay:
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
 
+    def close(self) -> None:
+        """Let go of its files."""
+        self.complaints.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -76,7 +82,7 @@ def campaign(
                 done += 1
                 one.complaints.seek(0)
                 why = one.complaints.read().decode(errors="replace").strip().splitlines()
-                one.complaints.close()
+                one.close()
                 if one.process.returncode:
                     failed.append(Failed(one.job, why[-1] if why else f"exit code {one.process.returncode}"))
             tell(Progress(done, len(jobs), tuple((u.job, *_rounds(u.job, results)) for u in under_way)))
@@ -84,7 +90,7 @@ def campaign(
         for one in under_way:  # interrupted: what they have done so far is on disk
             one.process.terminate()
             one.process.wait()
-            one.complaints.close()
+            one.close()
     return failed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -115,6 +116,8 @@ def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
     if not cell.comparable:
         return "not comparable"
     apart = found.mean - cell.paper
+    if math.isnan(apart):
+        return "no number"
     if abs(apart) <= (tolerance if cell.tolerance is None else cell.tolerance):
         return "agrees"
     return "higher" if apart > 0 else "lower"
@@ -122,10 +125,11 @@ def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
 
 def pooled(cell: Cell, outcomes: Sequence[Outcome]) -> Found | None:
     """Mean and (population) deviation over everything that was read, seeds and rounds alike, as WeCFL's authors do."""
-    values = [value for outcome in outcomes for value in cell.read(outcome)]
-    if not values:
+    read = [found for found in map(cell.read, outcomes) if len(found)]
+    if not read:
         return None
-    return Found(float(np.mean(values)), float(np.std(values)), len(outcomes))
+    values = [value for found in read for value in found]
+    return Found(float(np.mean(values)), float(np.std(values)), len(read))
 
 
 # ------------------------------------------------------------------------------------------------ readings

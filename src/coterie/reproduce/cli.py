@@ -46,7 +46,8 @@ def reproduce(
     if report:
         _report(kept)
     elif run is not None:
-        _carry_out([run], [0 if seed is None else seed], kept, data or (), jobs, as_json)
+        if _carry_out([run], [0 if seed is None else seed], kept, data or (), jobs, as_json):
+            raise typer.Exit(1)
     elif table is None:
         _list(kept, as_json)
     else:

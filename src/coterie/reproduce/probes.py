@@ -94,7 +94,7 @@ def mixtures(result: Result[Any]) -> dict[str, Any]:
 
 
 def _models(result: Result[Any]) -> Tensor:
-    ref = next(r for r in result.method.predictor(result.state).models if isinstance(r, All | Pick | Best))
+    ref = next(r for r in result.method.predictor(result.placed).models if isinstance(r, All | Pick | Best))
     return ref.theta[None] if isinstance(ref, All) else ref.centers
 
 

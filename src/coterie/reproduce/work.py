@@ -5,6 +5,7 @@ It goes on from its last checkpoint if it was killed, and leaves nothing behind 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from coterie.config import build
 from coterie.errors import CoterieError
 from coterie.execute import execute
 from coterie.reproduce.cell import Run
@@ -37,21 +39,27 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(place.with_suffix(".lock"), blocking=False):
-            return _carry_out(run, seed, results, data, place)
+            saved = _carry_out(run, seed, results, data, place)
+            place.with_suffix(".lock").unlink(missing_ok=True)
     except Timeout:
         raise CoterieError(f"{run.name}, seed {seed}: another process is at it already") from None
+    for above in (place.parent, place.parent.parent):  # unless another run is under way there
+        with contextlib.suppress(OSError):
+            above.rmdir()
+    return saved
 
 
 def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path) -> Path:
     config = configured(run, seed, data)
     begun = (place / "config.yaml").is_file()
+    job = build(config)  # first: what is wrong with the data is no reason to throw work away
     try:
-        result = execute(config, place, resume=begun)
+        result = execute(config, place, resume=begun, job=job)
     except CoterieError:
         if not begun:
             raise
         shutil.rmtree(place)  # what it began is of another version: from the start
-        result = execute(config, place)
+        result = execute(config, place, job=job)
     history = read_history(place, config.rounds)
     seconds = sum(event.seconds for event in history)
     source = data.get(run.config["data"]["name"])
@@ -91,7 +99,8 @@ def _end_with_parent() -> None:
     """Stop when the campaign is gone, however it ended: its end of the standard input closes with it."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not sys.stdin, whose lock the interpreter wants when it ends
+            pass
         os._exit(3)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -1,0 +1,300 @@
+"""`coterie compare`: a grid of configurations with several seeds, a few processes at a time, and how they compare."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coterie.console import Compared
+    from coterie.grid import Cell, Grid, Planned
+
+PAUSE = 0.2  # seconds between two looks
+
+
+def compare(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE.yaml] [key=value,value ...]",
+            help="A file, then changes to it; every combination of the values is run. seeds=3 is seed=0,1,2.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the runs go; a directory of an earlier call goes on. runs/compare-N when not given."),
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each; as many as cores.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Run several methods (or any other keys) with several seeds and compare them.
+
+    Example: coterie compare method=fedavg,ifca,wecfl method.k=4 seeds=3 --jobs 2
+    """
+    from rich.console import Console
+
+    from coterie import console
+    from coterie.config import split_words
+    from coterie.grid import free_directory, plan, state_of
+    from coterie.setup import cores
+
+    stderr = Console(stderr=True, quiet=as_json)
+    grid = plan(*split_words(words or []))
+    place = out or free_directory("compare")
+    states = {run: state_of(run, place) for run in grid.runs}
+    for note in grid.notes:
+        _say(stderr, note)
+    many = {state: list(states.values()).count(state) for state in ("finished", "begun", "new")}
+    _say(
+        stderr,
+        f"{len(states)} runs in {place}: {many['finished']} finished already, "
+        f"{many['begun']} to go on with, {many['new']} to start",
+    )
+    _fetch(grid, stderr)
+    try:
+        todo = [run for run in grid.runs if states[run] != "finished"]
+        failed = _carry_out(todo, place, jobs or cores(), stderr)
+    except KeyboardInterrupt:
+        again = shlex.join(["coterie", "compare", *(words or []), "--out", str(place)])
+        sys.stderr.write(f"interrupted; go on with: {again}\n")
+        raise typer.Exit(130) from None
+    rows = _compared(grid, place, failed)
+    report = _report(rows, place, stderr)
+    if as_json:
+        sys.stdout.write(json.dumps(_document(place, report, rows, failed), indent=2) + "\n")
+    else:
+        stdout = Console()
+        if any(row.outcomes for row in rows):
+            stdout.print(console.comparison(rows))
+        _say(stdout, f"runs: {place}" if report is None else f"runs: {place}\nreport: {report}")
+    for one in failed:
+        sys.stderr.write(f"failed: {one.run.path(place)}: {one.why}\n")
+    if failed:
+        raise typer.Exit(1)
+
+
+# ------------------------------------------------------------------------------------------------- processes
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run that ended with an error."""
+
+    run: Planned
+    why: str
+
+
+@dataclass
+class UnderWay:
+    """A run that a process is at."""
+
+    run: Planned
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far all runs are."""
+
+    done: int
+    total: int
+    rounds: int  # done, of those that ended and those under way
+    ended: tuple[str, ...]  # since the last look, in words
+    at: tuple[str, ...]  # what is under way
+
+
+def carry_out(
+    runs: Sequence[Planned], out: Path, at_once: int, tell: Callable[[Progress], None] = lambda _: None
+) -> list[Failed]:
+    """Each run in a process of its own; one that fails does not stop the others."""
+    waiting, under_way, failed, behind = list(runs), list[UnderWay](), list[Failed](), 0
+    with tempfile.TemporaryDirectory() as asked:
+        try:
+            while waiting or under_way:
+                while waiting and len(under_way) < at_once:
+                    under_way.append(_begin(waiting.pop(0), out, Path(asked)))
+                time.sleep(PAUSE)
+                ended = []
+                for one in [u for u in under_way if u.process.poll() is not None]:
+                    under_way.remove(one)
+                    behind += one.run.config.rounds
+                    why = _why(one)
+                    failed += [] if why is None else [Failed(one.run, why)]
+                    ended.append(f"{_title(one.run)}: {'done' if why is None else 'failed'}")
+                rounds = behind + sum(_rounds(u.run, out) for u in under_way)
+                done = len(runs) - len(waiting) - len(under_way)
+                tell(Progress(done, len(runs), rounds, tuple(ended), tuple(_title(u.run) for u in under_way)))
+        finally:
+            for one in under_way:  # interrupted: what they have done so far is on disk
+                one.process.terminate()
+                one.process.wait()
+                one.complaints.close()
+    return failed
+
+
+def _begin(run: Planned, out: Path, asked: Path) -> UnderWay:
+    import yaml
+
+    path = run.path(out)
+    words = ["--resume", str(path)]
+    if not (path / "config.yaml").is_file():
+        file = asked / f"{len(list(asked.iterdir()))}.yaml"
+        file.write_text(yaml.safe_dump(run.config.dump(), sort_keys=False), encoding="utf-8")
+        words = [str(file), "--out", str(path)]
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
+    process = subprocess.Popen(
+        [sys.executable, "-m", "coterie.cli", "run", *words, "--json"],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=complaints,
+    )
+    return UnderWay(run, process, complaints)
+
+
+def _why(one: UnderWay) -> str | None:
+    """Why a process that has ended failed, in its own last words."""
+    one.complaints.seek(0)
+    said = one.complaints.read().decode(errors="replace").strip().splitlines()
+    one.complaints.close()
+    code = one.process.returncode
+    if not code:
+        return None
+    if code < 0:
+        return f"killed by signal {-code}; the same command with --out goes on with it"
+    return said[-1].removeprefix("error: ") if said else f"exit code {code}"
+
+
+def _rounds(run: Planned, out: Path) -> int:
+    log = run.path(out) / "rounds.jsonl"
+    return log.read_bytes().count(b"\n") if log.is_file() else 0
+
+
+def _title(run: Planned) -> str:
+    return f"{run.cell.title} seed {run.seed}"
+
+
+# ------------------------------------------------------------------------------------------------- what is shown
+
+
+def _carry_out(runs: Sequence[Planned], out: Path, at_once: int, stderr: Console) -> list[Failed]:
+    from filelock import FileLock, Timeout
+
+    if not runs:
+        return []
+    out.mkdir(parents=True, exist_ok=True)
+    already = sum(_rounds(run, out) for run in runs)
+    try:
+        with (
+            FileLock(out / ".lock", timeout=0),
+            _bar(stderr, sum(run.config.rounds for run in runs), already) as tell,
+        ):
+            return carry_out(runs, out, at_once, tell)
+    except Timeout:
+        raise CoterieError(f"{out}: another comparison is at work there") from None
+
+
+@contextmanager
+def _bar(stderr: Console, rounds: int, already: int) -> Iterator[Callable[[Progress], None]]:
+    """A bar over all rounds of all runs, with their rate and the time left; a line per run that has ended."""
+    from coterie.console import Pace, bars
+
+    pace = Pace(rounds, already)
+    with bars(stderr, transient=True) as bar:
+        task = bar.begin("compare", rounds, already)
+
+        def tell(now: Progress) -> None:
+            pace.reach(now.rounds)
+            at = ", ".join(now.at[:3]) + (" ..." if len(now.at) > 3 else "")
+            bar.update(task, completed=now.rounds, score=f"{now.done}/{now.total} runs", clusters=at, pace=str(pace))
+            for line in now.ended:
+                _say(stderr, f"{line} ({now.done}/{now.total}, {pace})")
+
+        yield tell
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def _fetch(grid: Grid, stderr: Console) -> None:
+    """What the runs need is fetched once and before them, where a bar can show it."""
+    from coterie.datacli import fetch_for
+
+    for config in {repr(run.config.data): run.config for run in grid.runs}.values():
+        fetch_for(config, stderr)
+
+
+def _compared(grid: Grid, out: Path, failed: Sequence[Failed]) -> list[Compared]:
+    from coterie.console import Compared
+    from coterie.grid import outcome_of
+
+    lost = {one.run for one in failed}
+    cells: dict[Cell, list[Planned]] = {}
+    for run in grid.runs:
+        cells.setdefault(run.cell, []).append(run)
+    return [
+        Compared(cell.title, len(runs), tuple(outcome_of(run, out) for run in runs if run not in lost))
+        for cell, runs in cells.items()
+    ]
+
+
+def _report(rows: Sequence[Compared], out: Path, stderr: Console) -> Path | None:
+    """One page about all finished runs; None, and a word about it, where it cannot be made."""
+    paths = [outcome.path for row in rows for outcome in row.outcomes]
+    if not paths:
+        return None
+    try:
+        from coterie.view.page import render
+        from coterie.view.record import read_run
+
+        page = render([read_run(path) for path in paths])
+    except (CoterieError, ImportError) as error:
+        _say(stderr, f"no report: {error}")
+        return None
+    file = out / "report.html"
+    file.write_text(page, encoding="utf-8")
+    return file
+
+
+def _document(out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[Failed]) -> dict[str, Any]:
+    from coterie import console
+
+    return {
+        "out": str(out),
+        "report": None if report is None else str(report),
+        "cells": [
+            {
+                "name": row.name,
+                "mean": {key: spread.mean for key, spread in console.spreads(row).items()},
+                "std": {key: spread.std for key, spread in console.spreads(row).items()},
+                "runs": [
+                    {"seed": one.seed, "run_dir": str(one.path)}
+                    | console.as_json(one.summary)
+                    | {"seconds": round(one.seconds, 3)}
+                    for one in row.outcomes
+                ],
+            }
+            for row in rows
+        ],
+        "failed": [{"run_dir": str(one.run.path(out)), "why": one.why} for one in failed],
+    }

@@ -1,0 +1,222 @@
+"""`coterie sweep`: a search for good hyper-parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.errors import CoterieError, suggest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from coterie.sweep import Axis, Study, Task, Trial
+
+BEST = 5  # trials in the table
+
+
+def sweep(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="As for `coterie run`: what all trials share."),
+    ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=...", help="'local.lr=0.001..1 log', 'method.k=2..10' or 'method.lam=0,0.1,1'."),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="How many trials there are to be in all.")] = 30,
+    metric: Annotated[str, typer.Option(help="accuracy, macro_f1, loss or ari.")] = "accuracy",
+    prune: Annotated[bool, typer.Option("--prune", help="Stop a trial that is worse than half of the others.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the trials go; the directory of an earlier call goes on. runs/sweep-N if not given."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Search for good hyper-parameters with Optuna; each trial is a run.
+
+    Example: coterie sweep method=wecfl --over 'local.lr=0.01..1 log' --over 'method.k=2..8' --trials 20
+    """
+    from rich.console import Console
+
+    from coterie.grid import free_directory
+    from coterie.sweep import Study
+
+    task = _task(words or [], over or [], metric, prune)
+    stderr = Console(stderr=True, quiet=as_json)
+    place = out or free_directory("sweep")
+    study = Study(task, place)
+    try:
+        _search(study, trials, stderr)
+    except KeyboardInterrupt:
+        again = ["coterie", "sweep", *(words or []), *(x for o in over or [] for x in ("--over", o))]
+        again += ["--trials", str(trials), "--metric", metric, *(["--prune"] if prune else []), "--out", str(place)]
+        sys.stderr.write(f"interrupted; go on with: {shlex.join(again)}\n")
+        raise typer.Exit(130) from None
+    found = study.trials()
+    best = next((trial for trial in found if trial.value is not None), None)
+    picture = _picture(study, stderr)
+    command = None if best is None else shlex.join(["coterie", "run", *(words or []), *best.words])
+    if as_json:
+        sys.stdout.write(json.dumps(_document(place, task, found, command, picture), indent=2) + "\n")
+    else:
+        _show(place, task, found, command, picture)
+    if best is None:
+        raise CoterieError(f"no trial of {len(found)} ended well; the first: {found[0].why}" if found else "no trials")
+
+
+def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -> Task:
+    from typing import get_args
+
+    from coterie.config import split_words
+    from coterie.sweep import Metric, Task
+
+    if metric not in get_args(Metric):
+        raise CoterieError(f"--metric: unknown '{metric}'.{suggest(metric, get_args(Metric))}")
+    file, changes = split_words(words)
+    return Task(file, tuple(changes), tuple(map(read_axis, over)), metric, prune)  # type: ignore[arg-type]
+
+
+def read_axis(text: str) -> Axis:
+    """`local.lr=0.001..1 log`, `method.k=2..10` or `method.lam=0,0.1,1`."""
+    key, equals, rest = (part.strip() for part in text.partition("="))
+    if not equals or not key or not rest:
+        raise CoterieError(f"--over '{text}': expected key=low..high, key=low..high log or key=value,value")
+    from coterie.grid import KINDS, split_values
+    from coterie.sweep import Axis, Choice, Range
+
+    key = f"{key}.name" if key in KINDS else key
+    span, _, scale = rest.partition(" ")
+    if ".." not in span:
+        return Axis(key, Choice(tuple(dict.fromkeys(split_values(key, rest)))))
+    low, _, high = span.partition("..")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        raise CoterieError(f"--over '{text}': the ends of a range are numbers, for example {key}=0.001..1") from None
+    if scale.strip() not in ("", "log"):
+        raise CoterieError(f"--over '{text}': after a range there may be 'log', not '{scale.strip()}'")
+    if not all(map(math.isfinite, ends)) or ends[0] >= ends[1]:
+        raise CoterieError(f"--over '{text}': a range goes from a lower to a higher number")
+    if scale and ends[0] <= 0:
+        raise CoterieError(f"--over '{text}': a log range begins above 0")
+    return Axis(key, Range(*ends, bool(scale), all(end.lstrip("+-").isdecimal() for end in (low, high))))
+
+
+def _search(study: Study, trials: int, stderr: Console) -> None:
+    from coterie import console
+    from coterie.config import read
+    from coterie.datacli import fetch_for
+
+    fetch_for(read(study.task.file, study.task.words), stderr)
+    ended = study.trials()
+    many, began, new = len(ended), time.monotonic(), 0
+    best = next((trial.value for trial in ended if trial.value is not None), None)
+    better = max if study.task.direction == "maximize" else min
+    if many:
+        _say(stderr, f"{many} trials are there already, {max(trials - many, 0)} to go")
+
+    def tell(trial: Trial) -> None:
+        nonlocal best, many, new
+        many, new = many + 1, new + 1
+        if trial.value is not None:
+            best = trial.value if best is None else better(best, trial.value)
+        left = (trials - many) * (time.monotonic() - began) / new
+        ahead = f", about {console.clock(left)} left" if many < trials else ""
+        said = f"{study.task.metric} {trial.value:.4g}" if trial.value is not None else f"{_state(trial)}: {trial.why}"
+        top = "" if best is None else f", best {best:.4g}"
+        drawn = " ".join(f"{key}={_short(value)}" for key, _, value in (word.partition("=") for word in trial.words))
+        _say(stderr, f"trial {trial.number} ({many}/{trials}): {said} with {drawn}{top}{ahead}")
+
+    study.run(trials, lambda number: console.progress(stderr, f"trial {number}", transient=True), tell)
+
+
+def _state(trial: Trial) -> str:
+    return {"fail": "failed", "pruned": "pruned"}.get(trial.state, trial.state)
+
+
+def _picture(study: Study, stderr: Console) -> Path | None:
+    """OUT/importance.html, one file with all it needs; None, and a word about it, where it cannot be drawn."""
+    try:
+        figure = study.importance()
+    except CoterieError as error:
+        _say(stderr, f"no importance plot: {error}")
+        return None
+    file = study.out / "importance.html"
+    file.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+    return file
+
+
+def _show(out: Path, task: Task, found: Sequence[Trial], command: str | None, picture: Path | None) -> None:
+    from rich.console import Console
+
+    stdout = Console()
+    stdout.print(_table(task, found))
+    for trial in [trial for trial in found if trial.state == "fail"][:BEST]:
+        _say(stdout, f"trial {trial.number} failed: {trial.why}")
+    _say(stdout, f"trials: {out}" + ("" if picture is None else f"\nimportance: {picture}"))
+    if command is not None:
+        _say(stdout, f"the best again: {command}")
+
+
+def _table(task: Task, found: Sequence[Trial]) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=_counts(found), caption_justify="left")
+    table.add_column("trial", justify="right")
+    table.add_column(task.metric, justify="right")
+    for axis in task.axes:
+        table.add_column(escape(axis.key), justify="right", overflow="fold")
+    table.add_column("seconds", justify="right")
+    for place, trial in enumerate([trial for trial in found if trial.value is not None][:BEST]):
+        drawn = dict(word.split("=", 1) for word in trial.words)
+        values = [escape(_short(drawn.get(axis.key, "-"))) for axis in task.axes]
+        style = "bold" if place == 0 else ""
+        table.add_row(str(trial.number), f"{trial.value:.4f}", *values, f"{trial.seconds:.1f}", style=style)
+    return table
+
+
+def _short(text: str) -> str:
+    """A drawn number with as many digits as people compare."""
+    try:
+        return text if text.lstrip("-").isdecimal() else f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+def _counts(found: Sequence[Trial]) -> str:
+    many = {state: sum(trial.state == state for trial in found) for state in ("complete", "pruned", "fail")}
+    return f"{many['complete']} complete, {many['pruned']} pruned, {many['fail']} failed"
+
+
+def _document(
+    out: Path, task: Task, found: Sequence[Trial], command: str | None, picture: Path | None
+) -> dict[str, Any]:
+    from coterie.sweep import directory
+
+    return {
+        "out": str(out),
+        "metric": task.metric,
+        "best": None if command is None else found[0].number,
+        "command": command,
+        "importance": None if picture is None else str(picture),
+        "trials": [dataclasses.asdict(trial) | {"run_dir": str(directory(out, trial.number))} for trial in found],
+    }
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False, emoji=False)

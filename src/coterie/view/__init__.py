@@ -1,0 +1,1 @@
+"""Looking at runs: records read from run directories, figures, rankings, and one page of HTML."""

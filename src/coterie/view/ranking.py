@@ -1,0 +1,206 @@
+"""Which configuration is better, over seeds: means and spreads, mean ranks, and whether a difference is more than luck.
+
+The test is a t-test: paired where both configurations ran under the same seeds (a seed fixes the data and the first
+model, so pairing takes out what both share), Welch's otherwise. Wilcoxon's signed ranks would assume less, but with
+five seeds its smallest two-sided p is 2/32 = 0.06: it could never speak. Below three seeds nothing is tested. Every
+configuration is compared with the best, and the p values are corrected by Holm's method.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+
+from coterie.view.record import RunRecord
+
+Measure = Literal["accuracy", "macro_f1", "ari", "loss"]
+ENOUGH = 3  # seeds, for a test
+LEVEL = 0.05
+TOLD = 3  # settings named in a label
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation (None of one value) of as many values."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    label: str
+    runs: tuple[RunRecord, ...]
+
+    def values(self, measure: Measure) -> dict[int, float]:
+        """The last value by seed; a run without a seed, or with another's, counts under a number of its own."""
+        found: dict[int, float] = {}
+        free = count(-1, -1)
+        for run in self.runs:
+            value = run.curve.last(measure)
+            if value is not None:
+                seed = run.seed if run.seed is not None and run.seed not in found else next(free)
+                found[seed] = value
+        return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A line of the ranking."""
+
+    label: str
+    runs: int
+    accuracy: Spread | None
+    macro_f1: Spread | None
+    ari: Spread | None
+    loss: Spread | None
+    rank: float | None  # the mean over seeds that all configurations have; 1 is best
+    p: float | None  # against the best, corrected; None for the best and where nothing was tested
+    verdict: str
+
+
+def group(records: Sequence[RunRecord]) -> list[Group]:
+    """Runs by configuration without the seed, in the order they first appear; runs without rounds are left out."""
+    by_key: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.rounds_done:
+            by_key.setdefault(configuration(record), []).append(record)
+    groups = list(by_key.values())
+    return [Group(label, tuple(runs)) for label, runs in zip(labels([g[0] for g in groups]), groups, strict=True)]
+
+
+def configuration(record: RunRecord) -> str:
+    """All that must agree for two runs to be seeds of the same thing, as one text."""
+    settings = dict(flat(record.config))
+    settings.pop("seed", None)
+    if "data.name" not in settings:  # a run made in Python: its configuration does not tell data and model
+        settings |= {"data": record.data.split(": ")[0], "model": record.model}
+    if not record.config:
+        settings["path"] = str(record.path)
+    return repr(sorted(settings.items()))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Settings by their key path, values as text."""
+    found = []
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found += flat(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", str(value)))
+    return found
+
+
+def labels(records: Sequence[RunRecord]) -> list[str]:
+    """A name for each: its method, and as few settings as tell those of the same method apart."""
+    settings = [{k: v for k, v in flat(r.config) if k != "seed"} for r in records]
+    names = []
+    for mine, record in zip(settings, records, strict=True):
+        rivals = [s for s, r in zip(settings, records, strict=True) if r.method == record.method]
+        keys = dict.fromkeys(key for rival in rivals for key in (*mine, *rival) if rival.get(key) != mine.get(key))
+        told = [f"{key.rsplit('.', 1)[-1]}={mine.get(key, 'unset')}" for key in list(keys)[:TOLD]]
+        names.append(" ".join([record.method, *told]))
+    return [
+        name if names.count(name) == 1 else f"{name} ({record.name})"
+        for name, record in zip(names, records, strict=True)
+    ]
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """None of no values."""
+    if not values:
+        return None
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
+
+
+def mean_ranks(scores: Sequence[Mapping[int, float]], higher_is_better: bool = True) -> list[float | None]:
+    """The mean rank of each over the seeds that all have; equal values share their rank. None without such seeds."""
+    from scipy.stats import rankdata
+
+    shared = sorted(set.intersection(*(set(s) for s in scores))) if scores else []
+    shared = [seed for seed in shared if seed >= 0]
+    if not shared:
+        return [None] * len(scores)
+    table = np.array([[s[seed] for seed in shared] for s in scores])
+    ranks = rankdata(-table if higher_is_better else table, axis=0)
+    return [float(rank) for rank in ranks.mean(1)]
+
+
+def p_value(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float | None, str]:
+    """Two-sided, and how it came about: in words where there is none."""
+    from scipy import stats
+
+    seeds = sorted(seed for seed in set(one) & set(other) if seed >= 0)
+    if len(seeds) >= ENOUGH:
+        apart = np.array([one[seed] - other[seed] for seed in seeds])
+        if np.ptp(apart) <= 1e-12:
+            return (1.0, "equal on every seed") if abs(apart[0]) <= 1e-12 else (None, "no spread over seeds")
+        return float(stats.ttest_1samp(apart, 0.0).pvalue), f"paired t-test, {len(seeds)} seeds"
+    if min(len(one), len(other)) < ENOUGH:
+        return None, "too few seeds"
+    a, b = list(one.values()), list(other.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of values that do not vary: their p is NaN
+        p = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    return (None, "no spread over seeds") if math.isnan(p) else (p, f"Welch's t-test, {len(a)} and {len(b)} seeds")
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p values corrected for their number: the i-th smallest of m times (m - i + 1), never below a smaller one."""
+    corrected, worst = [0.0] * len(ps), 0.0
+    for place, index in enumerate(np.argsort(ps, kind="stable").tolist()):
+        worst = max(worst, min(1.0, ps[index] * (len(ps) - place)))
+        corrected[index] = worst
+    return corrected
+
+
+def measure_of(groups: Sequence[Group]) -> Measure:
+    """Accuracy where every configuration has one, loss otherwise."""
+    return "accuracy" if all(g.values("accuracy") for g in groups) else "loss"
+
+
+def rank(groups: Sequence[Group]) -> list[Standing]:
+    """The configurations, best first, each against the best."""
+    measure = measure_of(groups)
+    higher = measure != "loss"
+    scores = [g.values(measure) for g in groups]
+    known = [i for i, s in enumerate(scores) if s]
+    order = sorted(known, key=lambda i: float(np.mean(list(scores[i].values()))) * (-1 if higher else 1))
+    ranks = dict(zip(known, mean_ranks([scores[i] for i in known], higher), strict=True))
+    tests = {i: p_value(scores[order[0]], scores[i]) for i in order[1:]}
+    tested = [(i, p) for i, (p, _) in tests.items() if p is not None]
+    corrected = dict(zip([i for i, _ in tested], holm([p for _, p in tested]), strict=True))
+    rest = [i for i in range(len(groups)) if i not in known]
+    return [
+        _standing(groups[i], ranks.get(i), corrected.get(i), _verdict(i, order, tests, corrected))
+        for i in (*order, *rest)
+    ]
+
+
+def _verdict(
+    i: int, order: list[int], tests: Mapping[int, tuple[float | None, str]], corrected: Mapping[int, float]
+) -> str:
+    if i not in order:
+        return "not evaluated"
+    if i == order[0]:
+        return "best"
+    how = tests[i][1]
+    if i not in corrected:
+        return how
+    return f"{'worse than the best' if corrected[i] < LEVEL else 'may be as good'} ({how})"
+
+
+def _standing(of: Group, mean_rank: float | None, p: float | None, verdict: str) -> Standing:
+    accuracy, macro_f1, ari, loss = (
+        spread(list(of.values(measure).values())) for measure in ("accuracy", "macro_f1", "ari", "loss")
+    )
+    return Standing(of.label, len(of.runs), accuracy, macro_f1, ari, loss, mean_rank, p, verdict)

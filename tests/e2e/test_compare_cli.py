@@ -1,0 +1,265 @@
+"""`coterie compare` as its users meet it, and what a terminal shows of runs."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import commandline
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from rich.console import Console
+
+from coterie import comparecli, console
+from coterie.config import read
+from coterie.events import RoundDone, RunStarted, Snapshot
+from coterie.execute import execute
+from coterie.grid import Outcome
+from coterie.metrics import Summary
+from coterie.tasks import Evaluated
+
+GRID = (*commandline.QUICK, "method=fedavg,wecfl", "method.k=2", "seeds=2")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> commandline.Shell:
+    return commandline.Shell(tmp_path, monkeypatch, capsys)
+
+
+def alone(words: list[str], path: Path) -> Path:
+    """The same run without a grid around it."""
+    execute(read(None, [*commandline.QUICK, *words]), path)
+    return path
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def test_a_grid_is_run_kept_resumed_and_compared(shell: commandline.Shell, tmp_path: Path) -> None:
+    said = shell("compare", *GRID, "--out", "g", "--jobs", "2", "--json")
+    assert said.code == 0, said.err
+    assert said.err == ""
+    found = commandline.strictly(said.out)
+    assert [cell["name"] for cell in found["cells"]] == ["fedavg", "wecfl"]
+    assert found["failed"] == []
+    for cell in found["cells"]:
+        scores = [run["accuracy"] for run in cell["runs"]]
+        assert [run["seed"] for run in cell["runs"]] == [0, 1]
+        assert cell["mean"]["accuracy"] == pytest.approx(np.mean(scores))
+        assert cell["std"]["accuracy"] == pytest.approx(np.std(scores, ddof=1))
+    assert Path(found["report"]).read_text(encoding="utf-8").count("wecfl") > 1
+    commandline.assert_same_run(
+        tmp_path / "g/wecfl/seed-1", alone(["method=wecfl", "method.k=2", "seed=1"], tmp_path / "alone")
+    )
+
+    # Again: what is finished is kept as it is, what was stopped goes on to the same bits, what is gone is run anew.
+    kept, stopped, gone = (tmp_path / "g" / name for name in ("wecfl/seed-1", "wecfl/seed-0", "fedavg/seed-0"))
+    whole = shutil.copytree(stopped, tmp_path / "whole")
+    (stopped / "clients.json").unlink()
+    shutil.rmtree(gone)
+    before = {file: file.stat().st_mtime_ns for file in kept.rglob("*")}
+    said = shell("compare", *GRID, "--out", "g")
+    assert said.code == 0, said.err
+    assert "4 runs in g: 2 finished already, 1 to go on with, 1 to start" in said.err
+    assert "method.k: left out for fedavg" in said.err
+    assert said.err.count("left out") == 1
+    assert "fedavg seed 0: done" in said.err
+    assert "left)" in said.err or "2/2" in said.err
+    assert before == {file: file.stat().st_mtime_ns for file in kept.rglob("*")}
+    commandline.assert_same_run(stopped, whole)
+    assert gone.is_dir()
+    assert "±" in said.out
+    assert "report: g/report.html" in said.out
+
+    # Another configuration in the same place.
+    said = shell("compare", *GRID, "method.k=3", "--out", "g")
+    assert said.code == 2
+    assert "g/wecfl/seed-0: holds a run of another configuration (method.k is 2 there and 3 here)" in said.err
+
+
+BROKEN = """
+from coterie import FedAvg
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    wrong: int = 0
+
+    def round(self, state, cohort, ask):
+        if self.wrong:
+            raise ValueError("nobody can [do] this")
+        return super().round(state, cohort, ask)
+"""
+
+
+def test_a_failing_run_does_not_stop_the_others(shell: commandline.Shell, tmp_path: Path) -> None:
+    shell.module(BROKEN, "mine")
+    said = shell("compare", *commandline.QUICK, "method=mine:Broken", "method.wrong=1,0", "--jobs", "1", "--json")
+    assert said.code == 1
+    found = commandline.strictly(said.out)
+    assert found["out"] == "runs/compare-1"
+    bad, good = found["cells"]
+    assert (bad["name"], bad["runs"], bad["mean"]) == ("mine:Broken wrong=1", [], {})
+    assert good["name"] == "mine:Broken wrong=0"
+    assert len(good["runs"]) == 1
+    (failed,) = found["failed"]
+    assert failed["run_dir"] == "runs/compare-1/mine-Broken,wrong1/seed-0"
+    assert "nobody can [do] this" in failed["why"]
+    assert "failed: runs/compare-1/mine-Broken,wrong1/seed-0: " in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["method=fedavg,wecfl", "method.kk=2"], "method.kk: unknown key"),
+        (["seeds=none"], "seeds: 'none' is not a whole number"),
+        (["nothing.yaml", "seeds=2"], "nothing.yaml: cannot be read"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_written(words: list[str], said: str, shell: commandline.Shell) -> None:
+    found = shell("compare", *words)
+    assert found.code == 2
+    assert said in found.err
+    assert not list(shell.cwd.iterdir())
+
+
+def test_without_plotly_there_is_a_table_and_a_word(shell: commandline.Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone([], shell.cwd / "g" / "wecfl" / "seed-0")
+    for name in [name for name in sys.modules if name.split(".")[0] == "plotly"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    said = shell("compare", *commandline.QUICK, "--out", "g")
+    assert said.code == 0, said.err
+    assert "no report: " in said.err
+    assert "pip install 'coterie[report]'" in said.err
+    assert "wecfl" in said.out
+    assert not (shell.cwd / "g" / "report.html").exists()
+
+
+def test_an_interrupt_says_how_to_go_on(shell: commandline.Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> list[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparecli, "carry_out", interrupted)
+    said = shell("compare", *commandline.QUICK, "data.partition.angles=[0,90]", "seeds=2", "--out", "here")
+    assert said.code == 130
+    assert "go on with: coterie compare " in said.err
+    assert "'data.partition.angles=[0,90]' seeds=2 --out here" in said.err
+
+
+def test_two_comparisons_do_not_work_in_one_place(shell: commandline.Shell) -> None:
+    (shell.cwd / "here").mkdir()
+    with FileLock(shell.cwd / "here" / ".lock"):
+        said = shell("compare", *commandline.QUICK, "--out", "here")
+    assert said.code == 2
+    assert "here: another comparison is at work there" in said.err
+
+
+# ------------------------------------------------------------------------------------------- the tables
+
+
+def outcome(seed: int, accuracy: float | None, clusters: int = 4, loss: float = 0.5) -> Outcome:
+    summary = Summary(loss, accuracy, accuracy, clusters, (5, 5), ari=None, nmi=None)
+    return Outcome(seed, Path("x"), summary, 2.0)
+
+
+def drawn(what: Any, **settings: Any) -> str:
+    out = io.StringIO()
+    Console(file=out, width=120, **settings).print(what)
+    return out.getvalue()
+
+
+def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
+    rows = [
+        console.Compared("a [x]", 2, (outcome(0, 0.5), outcome(1, 0.7))),
+        console.Compared("b", 2, (outcome(0, 0.9, 3), outcome(1, 0.9, 4))),
+        console.Compared("c", 2, (outcome(0, 0.8),)),
+        console.Compared("d", 2, ()),
+    ]
+    text = drawn(console.comparison(rows))
+    lines = {line.split()[0]: line for line in text.splitlines() if line.split()}
+    assert "60.0 ± 14.1" in lines["a"]
+    assert "a [x]" in lines["a"]
+    assert "3.5 ± 0.7" in lines["b"]
+    assert " 4 " in lines["a"]  # the same number of clusters with every seed is a number
+    assert "80.0 " in lines["c"]
+    assert "1 of 2" in lines["c"]
+    assert "0 of 2" in lines["d"]
+    bold = drawn(console.comparison(rows), force_terminal=True, color_system="standard")
+    assert "\x1b[1m90.0 ± 0.0" in bold
+    assert "\x1b[1m60.0" not in bold
+    assert "loss" not in text
+
+
+def test_regression_is_compared_by_loss_and_less_is_better() -> None:
+    rows = [console.Compared("a", 1, (outcome(0, None, loss=0.25),)), console.Compared("b", 1, (outcome(0, None),))]
+    text = drawn(console.comparison(rows), force_terminal=True, color_system="standard")
+    assert "\x1b[1m0.2500" in text
+    assert "accuracy" not in text
+
+
+def test_a_diverged_seed_is_not_averaged() -> None:
+    row = console.Compared("a", 2, (outcome(0, 0.5, loss=float("nan")), outcome(1, None)))
+    assert set(console.spreads(row)) == {"clusters", "seconds"}
+
+
+# ------------------------------------------------------------------------------------------- while a run goes on
+
+
+def evaluated(choice: list[int], accuracy: list[float], n: list[int]) -> Evaluated:
+    scores = torch.tensor(accuracy)
+    return Evaluated(torch.arange(len(n)), torch.tensor(n), scores, scores, scores, torch.tensor(choice))
+
+
+def test_clusters_are_scored_by_their_test_samples() -> None:
+    found = console.cluster_scores(evaluated([2, 0, 2, 5], [0.5, 1.0, 0.8, float("nan")], [10, 5, 20, 0]))
+    assert [(row.cluster, row.clients) for row in found] == [(0, 1), (2, 2), (5, 1)]
+    assert found[0].accuracy == 1.0
+    assert found[1].accuracy == pytest.approx((0.5 * 10 + 0.8 * 20) / 30)
+    assert found[2].accuracy is None
+
+
+def test_the_live_table_shows_the_largest_clusters() -> None:
+    choice = [k for k in range(15) for _ in range(15 - k if k else 1)]  # cluster 0 is the smallest
+    many = len(choice)
+    text = drawn(console.live_clusters(evaluated(choice, [0.5] * many, [1] * many), 10))
+    shown = [line.split()[0] for line in text.splitlines()]
+    assert shown == ["cluster", *map(str, range(1, 11)), "5"]
+    assert text.splitlines()[-1].split() == ["5", "more", str(many - sum(15 - k for k in range(1, 11)))]
+    assert console.live_clusters(evaluated([0], [1.0], [1]), 0) is None
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_goes_on_only_in_a_terminal_and_ends_as_one_line(terminal: bool) -> None:
+    out = io.StringIO()
+    place = Console(file=out, force_terminal=terminal, width=120, height=40)
+    with console.progress(place, "wecfl") as listen:
+        listen(RunStarted("WeCFL", "data", 8, 8, 2, 0))
+        fresh = Snapshot(evaluated([0, 1], [0.5, 1.0], [1, 1]), None, None)
+        for round_ in (1, 2):
+            summary = Summary(0.5, 0.75, 0.75, 2, (1, 1), None, None)
+            listen(RoundDone(round_, 2, 2, (), 1, 0.1, summary, fresh=fresh))
+    text = out.getvalue()
+    if not terminal:
+        assert text == ""
+        return
+    last = text.rsplit("\x1b[2K", 1)[-1]
+    assert "2/2" in last
+    assert "accuracy 75.0%" in last
+    assert "rounds/s" in last
+    assert "clients" not in last  # the table of clusters is gone
+
+
+def test_the_time_left() -> None:
+    pace = console.Pace(10, 4)
+    assert str(pace) == ""
+    pace.reach(7)
+    assert str(pace).endswith(" left")
+    pace.reach(10)
+    assert "left" not in str(pace)
+    assert [console.clock(seconds) for seconds in (0, 6.2, 60, 3723)] == ["0:00", "0:07", "1:00", "1:02:03"]

@@ -1,0 +1,237 @@
+"""Outcomes on disk: written whole, read back, never taken for those of another configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.config import build
+from coterie.errors import CoterieError
+from coterie.events import RoundDone
+from coterie.metrics import Summary
+from coterie.reproduce.cell import Cell, Outcome, Run, Table, Tree, last
+from coterie.reproduce.results import Results, _short, configured, fingerprint, outcome_of, stale
+
+CONFIG: Tree = {
+    "data": {"name": "digits", "partition": {"name": "rotated", "clients": 8}},
+    "model": {"name": "linear"},
+    "method": {"name": "wecfl", "k": 2},
+    "local": {"epochs": 1, "batch": 8, "lr": 0.1},
+    "rounds": 2,
+}
+RUN = Run("some/run", CONFIG)
+
+
+def changed(**keys: Any) -> Run:
+    return Run("some/run", CONFIG | keys)
+
+
+def event(round_: int, accuracy: float | None = 0.5, discrepancy: float | None = 1.5) -> RoundDone:
+    summary = Summary(0.123456789, accuracy, accuracy, 2, (3, 5), 1.0, 0.5)
+    return RoundDone(round_, 8, 8, (), 1, 0.25, summary, discrepancy=discrepancy)
+
+
+def outcome(seed: int = 0, **more: Any) -> Outcome:
+    made = outcome_of(RUN, seed, [event(1), event(2, 2 / 3)], {"clusters": 1 / 3, "each": (0.1, 0.2)}, 1.5, None)
+    return dataclasses.replace(made, **more)
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+
+
+def test_what_is_kept_of_a_run() -> None:
+    unlooked = dataclasses.replace(event(1), summary=None)
+    made = outcome_of(RUN, 3, [unlooked, event(2, discrepancy=None), event(4, 0.75, None)], {}, 9.0, "mine.npz")
+    assert made.curve["round"] == [2, 4]
+    assert made.curve["accuracy"] == [0.5, 0.75]
+    assert made.curve["sizes"] == [(3, 5), (3, 5)]
+    assert made.curve["ari"] == [1.0, 1.0]
+    assert "discrepancy" not in made.curve  # none in any round
+    assert "mixture_error" not in made.curve
+    assert (made.run, made.seed, made.seconds, made.data_from) == ("some/run", 3, 9.0, "mine.npz")
+    assert made.config["seed"] == 3
+    assert made.config["method"]["k"] == 2
+    assert made.command == "coterie reproduce --run some/run --seed 3"
+    assert made.fingerprint == fingerprint(RUN)
+    assert "platform" not in made.versions
+    assert {"coterie", "torch", "python"} <= set(made.versions)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    place = results.save(outcome(), RUN)
+    assert place == tmp_path / "some" / "run" / "seed-0.json"
+    assert [p.name for p in place.parent.iterdir()] == ["seed-0.json"]  # nothing half written beside it
+    found = results.load(RUN, 0)
+    assert found is not None
+    assert found.curve["accuracy"] == [0.5, 0.666667]
+    assert found.curve["loss"] == [0.123457] * 2
+    assert found.curve["sizes"] == [[3, 5], [3, 5]]
+    assert found.curve["round"] == [1, 2]
+    assert found.probe == {"clusters": 0.333333, "each": [0.1, 0.2]}
+    assert dataclasses.replace(found, curve={}, probe={}) == dataclasses.replace(outcome(), curve={}, probe={})
+    again = results.save(found, RUN).read_bytes()
+    assert again == place.read_bytes()
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    results = Results(tmp_path / "nowhere")
+    assert results.load(RUN, 0) is None
+    assert results.of(RUN) == []
+    assert results.found(Cell("r", "c", RUN, last(), 1.0)) is None
+
+
+def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    for seed in (10, 2, 0):
+        results.save(outcome(seed), RUN)
+    assert [o.seed for o in results.of(RUN)] == [0, 2, 10]
+    found = results.found(Cell("r", "c", RUN, last(), None))
+    assert found is not None
+    assert found.seeds == 3
+    assert found.mean == pytest.approx(66.6667)
+
+
+# ------------------------------------------------------------------------------------------------ what is stale
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed(rounds=3),
+        changed(method={"name": "wecfl", "k": 3}),
+        changed(method={"name": "fesem", "k": 2}),
+        changed(local={"epochs": 1, "batch": 8, "lr": 0.2}),
+        changed(data={"name": "digits", "partition": {"name": "rotated", "clients": 9}}),
+        changed(model={"name": "mlp"}),
+        changed(evaluate_whom="met", participation=0.5),
+        changed(evaluate_last=2),
+        Run("some/run", CONFIG, "clusters"),
+    ],
+    ids=lambda run: str(run)[:60],
+)
+def test_another_configuration_is_another_outcome(other: Run, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.save(outcome(), RUN)
+    assert fingerprint(other) != fingerprint(RUN)
+    assert results.load(other, 0) is None
+    assert results.of(other) == []
+    assert results.load(RUN, 0) is not None
+
+
+def test_how_fast_it_is_computed_does_not_matter() -> None:
+    same = [
+        changed(engine={"name": "batched", "workers": 1}),
+        changed(checkpoint_every=50),
+        changed(method={"name": "wecfl", "k": 2, "kmeans": "warm"}),  # a default spelled out
+        Run("another/name", CONFIG),
+    ]
+    assert {fingerprint(run) for run in same} == {fingerprint(RUN)}
+
+
+def test_stale_outcomes_are_found(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    known = results.save(outcome(), RUN)
+    old = results.save(outcome(1, fingerprint="of another time"), RUN)
+    unknown = results.save(outcome(), Run("gone/run", CONFIG))
+    table = Table("t", "", "", "", (Cell("r", "c", RUN, last(), None),), 1.0)
+    assert stale(results, [table]) == [unknown, old]
+    assert known.is_file()
+    assert stale(results, []) == [unknown, known, old]
+
+
+# ---------------------------------------------------------------------------------------------- what is broken
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[1, 2]", "null", "3", '"text"', "{}", '{"run": "a"}', '{"odd": 1}'])
+def test_garbage_is_told(text: str, tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    place = results.place(RUN, 0)
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+    with pytest.raises(CoterieError, match=r"seed-0\.json: not an outcome .* delete it"):
+        results.load(RUN, 0)
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    place = Results(tmp_path).place(RUN, 0)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(CoterieError, match="not an outcome"):
+        Results(tmp_path).load(RUN, 0)
+
+
+def test_an_unknown_column_too_many_is_told(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    place = results.save(outcome(), RUN)
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"extra": 1}))
+    with pytest.raises(CoterieError, match="extra"):
+        results.load(RUN, 0)
+
+
+# --------------------------------------------------------------------------------------------------- few digits
+
+
+@pytest.mark.parametrize(
+    ("value", "short"),
+    [
+        (0.123456789, 0.123457),
+        (123456.789, 123457.0),
+        (1e-9 / 3, 3.33333e-10),
+        (-2 / 3, -0.666667),
+        (1.0, 1.0),
+        (float("nan"), None),
+        (float("inf"), None),
+        (-float("inf"), None),
+        (1234567, 1234567),  # whole numbers stay whole
+        (True, True),
+        (None, None),
+        ("0.123456789", "0.123456789"),
+        ((1 / 3, [float("nan")]), [0.333333, [None]]),
+        ({"a": {"b": (2 / 3,)}}, {"a": {"b": [0.666667]}}),
+    ],
+)
+def test_short(value: Any, short: Any) -> None:
+    assert _short(value) == short
+    assert type(_short(value)) is type(short)
+
+
+def test_what_is_written_is_json(tmp_path: Path) -> None:
+    made = outcome(probe={"x": float("nan")}, curve={"round": [1], "loss": [float("inf")]})
+    text = Results(tmp_path).save(made, RUN).read_text()
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    found = Results(tmp_path).load(RUN, 0)
+    assert found is not None
+    assert found.probe == {"x": None}
+
+
+# ----------------------------------------------------------------------------------------------- configurations
+
+
+def test_the_seed_and_the_demos_defaults() -> None:
+    config = configured(RUN, 7)
+    assert config.seed == 7
+    assert config.rounds == 2
+    assert config.participation == 1.0
+    assert config.data.name == "digits"
+    assert RUN.config == CONFIG  # as it was
+
+
+def test_data_from_a_file_instead() -> None:
+    sources = {"digits": {"name": "npz", "path": "mine.npz", "client": "owner"}}
+    config = configured(RUN, 0, sources)
+    assert config.data.name == "npz"
+    assert config.data.params == {"path": "mine.npz", "client": "owner"}
+    assert config.data.partition is not None
+    assert config.data.partition.name == "rotated"
+    assert configured(RUN, 0, {"mnist": {"name": "npz", "path": "x"}}).data.name == "digits"
+
+
+def test_a_configuration_can_be_built() -> None:
+    job = build(configured(RUN, 0))
+    assert len(job.federation) == 8

@@ -1,0 +1,128 @@
+"""Rankings by hand: means, ranks, tests and Holm's correction against numbers worked out on paper."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import runs
+
+from coterie.view import ranking
+from coterie.view.record import RunRecord, read_run
+
+
+def three(tmp_path: Path, name: str, scores: tuple[float, ...], first: int = 0, **method: object) -> list[RunRecord]:
+    return [
+        read_run(runs.score_only(tmp_path / f"{name}-{seed}", score, seed, name=name, **method))
+        for seed, score in enumerate(scores, first)
+    ]
+
+
+def test_groups_are_configurations_without_the_seed(tmp_path: Path) -> None:
+    records = three(tmp_path, "wecfl", (0.7, 0.8)) + three(tmp_path, "fedavg", (0.5,))
+    found = ranking.group(records)
+    assert [(g.label, len(g.runs)) for g in found] == [("wecfl", 2), ("fedavg", 1)]
+    assert found[0].values("accuracy") == {0: 0.7, 1: 0.8}
+
+
+def test_labels_name_what_differs_within_a_method(tmp_path: Path) -> None:
+    records = [
+        read_run(runs.score_only(tmp_path / "a", 0.7, 0, k=2)),
+        read_run(runs.score_only(tmp_path / "b", 0.7, 0, k=4)),
+        read_run(runs.score_only(tmp_path / "c", 0.7, 0, name="ifca")),
+    ]
+    assert [g.label for g in ranking.group(records)] == ["wecfl k=2", "wecfl k=4", "ifca"]
+
+
+def test_other_rounds_are_another_configuration_and_empty_runs_none(tmp_path: Path) -> None:
+    records = [read_run(runs.write(tmp_path / "a")), read_run(runs.write(tmp_path / "b", runs.config(rounds=4)))]
+    assert [g.label for g in ranking.group([*records, read_run(tmp_path / "none")])] == [
+        "wecfl rounds=3",
+        "wecfl rounds=4",
+    ]
+
+
+def test_same_seed_twice_is_two_runs(tmp_path: Path) -> None:
+    records = [read_run(runs.score_only(tmp_path / n, a, 1)) for n, a in (("a", 0.6), ("b", 0.8))]
+    assert sorted(ranking.group(records)[0].values("accuracy").values()) == [0.6, 0.8]
+
+
+def test_spread_by_hand() -> None:
+    found = ranking.spread([1.0, 2.0, 4.0])
+    assert found is not None
+    assert found.mean == pytest.approx(7 / 3)
+    assert found.std == pytest.approx(math.sqrt(7 / 3))  # (16 + 1 + 25) / 9 / 2
+    assert ranking.spread([5.0]) == ranking.Spread(5.0, None, 1)
+    assert ranking.spread([]) is None
+
+
+def test_mean_ranks_by_hand() -> None:
+    scores = [{0: 0.9, 1: 0.5, 2: 0.7}, {0: 0.8, 1: 0.6, 2: 0.7}, {0: 0.1, 1: 0.2, 2: 0.3, 3: 1.0}]
+    # Seed 0: 1 2 3; seed 1: 2 1 3; seed 2: a tie, 1.5 1.5 3. Seed 3 is one's own.
+    assert ranking.mean_ranks(scores) == [pytest.approx(1.5), pytest.approx(1.5), pytest.approx(3.0)]
+    assert ranking.mean_ranks(scores, higher_is_better=False)[2] == pytest.approx(1.0)
+    assert ranking.mean_ranks([{0: 1.0}, {1: 1.0}]) == [None, None]
+
+
+def test_paired_test_by_hand() -> None:
+    # Differences 1, 2, 3: mean 2, standard error 1 / sqrt 3, t = 2 sqrt 3 with 2 degrees of freedom, for which
+    # p = 1 - t / sqrt(2 + t^2) = 1 - sqrt(12 / 14).
+    p, how = ranking.p_value({0: 11.0, 1: 22.0, 2: 33.0}, {0: 10.0, 1: 20.0, 2: 30.0, 5: 0.0})
+    assert p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert how == "paired t-test, 3 seeds"
+
+
+def test_unpaired_test_where_seeds_differ() -> None:
+    # Means 2 and 6, both variances 1: t = 4 / sqrt(2 / 3) = 2 sqrt 6 with 4 degrees of freedom, for which
+    # P(|T| > t) = 1 - s (3 - s^2) / 2 with s = t / sqrt(4 + t^2).
+    p, how = ranking.p_value({0: 1.0, 1: 2.0, 2: 3.0}, {5: 5.0, 6: 6.0, 7: 7.0})
+    s = math.sqrt(24 / 28)
+    assert p == pytest.approx(1 - s * (3 - s**2) / 2)
+    assert how == "Welch's t-test, 3 and 3 seeds"
+
+
+def test_no_test_below_three_seeds_or_without_spread() -> None:
+    assert ranking.p_value({0: 1.0, 1: 2.0}, {0: 2.0, 1: 5.0}) == (None, "too few seeds")
+    assert ranking.p_value({0: 1.0, 1: 2.0, 2: 3.0}, {0: 2.0, 1: 3.0, 2: 4.0}) == (None, "no spread over seeds")
+    assert ranking.p_value({0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.0, 1: 2.0, 2: 3.0}) == (1.0, "equal on every seed")
+    assert ranking.p_value({0: 1.0, 1: 1.0, 2: 1.0}, {5: 2.0, 6: 2.0, 7: 2.0})[0] in (None, 0.0)
+
+
+def test_holm_by_hand() -> None:
+    # 0.01 * 4; 0.015 * 3 = 0.045; 0.03 * 2 = 0.06; 0.04 * 1 is raised to 0.06.
+    assert ranking.holm([0.04, 0.01, 0.03, 0.015]) == pytest.approx([0.06, 0.04, 0.06, 0.045])
+    assert ranking.holm([0.9, 0.8]) == [1.0, 1.0]
+    assert ranking.holm([]) == []
+
+
+def test_ranking_best_first_with_verdicts(tmp_path: Path) -> None:
+    worse = three(tmp_path, "fedavg", (0.50, 0.52, 0.51))
+    best = three(tmp_path, "wecfl", (0.90, 0.91, 0.92))
+    near = three(tmp_path, "ifca", (0.89, 0.93, 0.90))
+    few = three(tmp_path, "ditto", (0.3,))
+    found = ranking.rank(ranking.group(worse + best + near + few))
+    assert [s.label for s in found] == ["wecfl", "ifca", "fedavg", "ditto"]
+    assert found[0].verdict == "best"
+    assert found[0].p is None
+    assert found[1].verdict == "may be as good (paired t-test, 3 seeds)"
+    assert found[2].verdict == "worse than the best (paired t-test, 3 seeds)"
+    assert found[3].verdict == "too few seeds"
+    assert found[3].p is None
+    # Two tests were made, so the smaller p is doubled. Differences .40 .39 .41: t = 0.4 / (0.01 / sqrt 3) = 69.28.
+    t = 0.40 / (0.01 / math.sqrt(3))
+    assert found[2].p == pytest.approx(2 * (1 - t / math.sqrt(2 + t * t)))
+    assert found[0].accuracy is not None
+    assert found[0].accuracy.mean == pytest.approx(0.91)
+    assert found[0].accuracy.std == pytest.approx(0.01)
+    # Only seed 0 is shared by all four: 0.90, 0.89, 0.50, 0.3.
+    assert [s.rank for s in found] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_regressions_are_ranked_by_loss(tmp_path: Path) -> None:
+    records = []
+    for name, loss in (("ifca", 3.0), ("wecfl", 1.0)):
+        rounds = [runs.ROUNDS[2] | {"accuracy": None, "macro_f1": None, "loss": loss}]
+        records.append(read_run(runs.write(tmp_path / name, runs.config(name=name), rounds=rounds)))
+    assert [s.label for s in ranking.rank(ranking.group(records))] == ["wecfl", "ifca"]
+    assert ranking.rank([]) == []
