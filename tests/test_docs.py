@@ -67,3 +67,38 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_number_of_the_readme_comes_from_results() -> None:
+    from coterie.reproduce.results import Results
+    from coterie.reproduce.standing import number, ours, standing
+    from coterie.reproduce.tables import table
+
+    text = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    shown = [(name, cell, paper, said) for name, cell, paper, said in rows if "-table" in name or "-clusters" in name]
+    assert len(shown) >= 8
+    results = Results(ROOT / "results")
+    for name, cell, paper, said in shown:
+        found = standing(table(name), results)
+        line = next(line for line in found.lines if line.cell.name == cell)
+        assert (number(line.cell.paper, found.table.unit), ours(line, found.table.unit)) == (paper, said), (name, cell)
+
+
+def test_results_page_is_of_the_results_that_are_there() -> None:
+    """Cells that were run since are a reason to render it anew: coterie reproduce --report."""
+    from coterie.reproduce.results import Results
+    from coterie.reproduce.standing import standing
+    from coterie.reproduce.tables import TABLES
+
+    text = (ROOT / "docs" / "results.md").read_text()
+    for found in (standing(table, Results(ROOT / "results")) for table in TABLES):
+        if found.done:
+            assert f"(#{found.table.name}) | {found.done} of {len(found.lines)} |" in text, found.table.name
+
+
+def test_no_outcome_is_stale() -> None:
+    from coterie.reproduce.results import Results, stale
+    from coterie.reproduce.tables import TABLES
+
+    assert stale(Results(ROOT / "results"), TABLES) == []

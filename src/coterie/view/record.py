@@ -22,7 +22,7 @@ from coterie.view.tables import Sketch as Sketch
 from coterie.view.tables import Trail as Trail
 
 Status = Literal["done", "running", "stopped", "empty", "broken"]
-FRESH = 60.0  # seconds: a run whose files changed since is taken to be under way
+FRESH = 300.0  # seconds: a run whose files changed since is taken to be under way; rounds may take minutes
 NOT_RUNS = ("checkpoints", "__pycache__", "node_modules")
 
 

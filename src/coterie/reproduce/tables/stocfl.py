@@ -131,7 +131,7 @@ RECOVERY = Table(
 )
 
 _BOTH: Tree = MNIST | {"partition": {"name": "rotated-classes", "clients": 400, "angles": [0, 180], "reuse": True}}
-TAUS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+TAUS = (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 FIGURE7 = Table(
     name="stocfl-figure7",
     title="What tau decides: clusters found among 2 rotations x 4 groups of classes",
