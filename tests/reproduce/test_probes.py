@@ -19,7 +19,7 @@ from coterie.config import RunConfig, build, read
 from coterie.data.federation import Federation
 from coterie.data.synthetic import SyntheticRegression
 from coterie.execute import execute
-from coterie.reproduce.probes import centers_on_distributions, clusters_on_tests, likeness, look, mixtures, proximity
+from coterie.reproduce.probes import alike, centers_on_distributions, clusters_on_tests, look, mixtures, proximity
 from coterie.seeds import Purpose, generator
 
 # The label is whether the first feature is positive (in the second cluster: negative).
@@ -167,11 +167,11 @@ def test_mixtures_where_there_are_none() -> None:
 # ------------------------------------------------------------------------------------------------ alike or not
 
 
-def test_likeness_of_separated_clusters() -> None:
+def test_alike_of_separated_clusters() -> None:
     federation = make_federation(8, samples=30)
     truth = [0, 0, 0, 0, 1, 1, 1, 1]
     result = wecfl(federation, [0.1 * RIGHT, 0.1 * WRONG], truth)
-    found = likeness(result)
+    found = alike(result)
     matrix = np.array(found["clients"])
     assert matrix.shape == (8, 8)
     np.testing.assert_allclose(matrix, matrix.T)
@@ -184,31 +184,30 @@ def test_likeness_of_separated_clusters() -> None:
     np.testing.assert_allclose(found["centers"], [[1, -1], [-1, 1]], atol=1e-5)
 
 
-def test_likeness_is_ordered_by_cluster() -> None:
+def test_alike_is_ordered_by_cluster() -> None:
     """The first row is the first client of cluster 0 and so on, whatever their ids."""
     federation = make_federation(4, samples=30).take([2, 0, 3, 1])
     result = wecfl(federation, [0.1 * RIGHT, 0.1 * WRONG], [1, 0, 1, 0])
-    ordered = wecfl(federation, [0.1 * RIGHT, 0.1 * WRONG], [0, 0, 1, 1])
-    found = likeness(result)
+    found = alike(result)
     assert found["labels"] == [0, 0, 1, 1]
     assert found["within"] > 0.5 > 0 > found["between"]
-    assert likeness(ordered)["within"] < found["within"]
+    assert min(found["clients"][0][1], found["clients"][2][3]) > 0.5 > 0 > found["clients"][1][2]
 
 
-def test_likeness_of_one_model_for_all() -> None:
-    result = coterie.run(coterie.FedAvg(), make_federation(4), linear(), rounds=1)
-    found = likeness(result)
+def test_alike_of_one_model_for_all() -> None:
+    result = coterie.run(coterie.WeCFL(k=1), make_federation(4), linear(), rounds=1)
+    found = alike(result)
     assert found["between"] is None
     assert np.isfinite(found["within"])
-    alone = coterie.run(coterie.FedAvg(), make_federation(4).take([0]), linear(), rounds=1)
-    assert likeness(alone)["within"] is None
+    alone = coterie.run(coterie.WeCFL(k=1), make_federation(4).take([0]), linear(), rounds=1)
+    assert alike(alone)["within"] is None
 
 
 def test_looking_leaves_the_result_as_it_was() -> None:
     result = coterie.run(coterie.WeCFL(k=2), make_federation(6), linear(), rounds=2)
     before = result.state.centers.clone()
-    first = look("likeness", result, RunConfig())
-    assert look("likeness", result, RunConfig()) == first
+    first = look("alike", result, RunConfig())
+    assert look("alike", result, RunConfig()) == first
     assert torch.equal(result.state.centers, before)
 
 

@@ -14,6 +14,7 @@ from coterie.reproduce.work import find
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARGIN = {"l": 60, "r": 20, "t": 40, "b": 50}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
 
 
@@ -46,7 +47,7 @@ def _blank(x: str, y: str, height: int = 420) -> Any:
     figure.update_layout(
         template="plotly_white",
         height=height,
-        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        margin=MARGIN,
         legend={"orientation": "h", "y": -0.2},
     )
     figure.update_xaxes(title=x)
@@ -63,7 +64,7 @@ def _grid(rows: int, columns: int, titles: list[str], height: int = 420) -> Any:
     from plotly.subplots import make_subplots
 
     figure = make_subplots(rows, columns, subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
-    figure.update_layout(template="plotly_white", height=height, margin={"l": 60, "r": 20, "t": 40, "b": 50})
+    figure.update_layout(template="plotly_white", height=height, margin=MARGIN)
     return figure
 
 
@@ -93,7 +94,7 @@ def by_classes(results: Results) -> Any | None:
     figure.update_yaxes(title="accuracy (%)", row=1, col=1, secondary_y=False)
     figure.update_yaxes(title="discrepancy", row=1, col=4, secondary_y=True)
     figure.update_xaxes(title="round")
-    figure.update_layout(template="plotly_white", height=400, legend={"orientation": "h", "y": -0.25})
+    figure.update_layout(template="plotly_white", height=400, margin=MARGIN, legend={"orientation": "h", "y": -0.25})
     return figure
 
 
@@ -159,21 +160,21 @@ def convergence_fashion(results: Results) -> Any | None:
     return _convergence(results, {"FedAvg": f"{place}/fedavg"} | runs)
 
 
-def likeness(results: Results) -> Any | None:
-    """WeCFL, Figure 4: cosines of clients' updates, ordered by cluster, and of the clusters' models."""
+def alike(results: Results) -> Any | None:
+    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models, ordered by cluster."""
     outcome = _first(results, "wecfl/cifar/0.1-10/k10-wecfl")
     if outcome is None:
         return None
-    go = _plotly()
-    titles = ["clients' updates, by cluster", "the clusters' models"]
-    figure = _grid(1, 2, titles, 480)
-    for column, key in enumerate(("clients", "centers"), start=1):
-        heat = go.Heatmap(z=outcome.probe[key], zmin=-1, zmax=1, colorscale="RdBu", coloraxis="coloraxis")
-        figure.add_trace(heat, row=1, col=column)
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(1, 2, subplot_titles=["the clusters' models", "clients' models, by cluster"])
+    for column, key in enumerate(("centers", "clients"), start=1):
+        figure.add_trace(_plotly().Heatmap(z=outcome.probe[key], coloraxis="coloraxis"), row=1, col=column)
         figure.update_yaxes(autorange="reversed", row=1, col=column)
-    figure.update_layout(coloraxis={"colorscale": "RdBu", "cmin": -1, "cmax": 1, "colorbar": {"title": "cosine"}})
-    figure.update_xaxes(title="client, in order of its cluster", row=1, col=1)
-    figure.update_xaxes(title="cluster", row=1, col=2)
+    figure.update_layout(template="plotly_white", height=480, margin=MARGIN)
+    figure.update_layout(coloraxis={"colorscale": "Cividis", "cmax": 1, "colorbar": {"title": "cosine"}})
+    figure.update_xaxes(title="cluster", row=1, col=1)
+    figure.update_xaxes(title="client, in order of its cluster", row=1, col=2)
     return figure
 
 
@@ -258,7 +259,7 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Results], Any | None]], ...] = (
     ("wecfl-figure2", "WeCFL, Figure 2.", "CIFAR-10, (3, 2)-class, K=10.", convergence),
     ("wecfl-figure2b", "WeCFL, Figure 2, the other partition.", "CIFAR-10, (0.1, 10), K=10.", convergence_dirichlet),
     ("wecfl-figure3", "WeCFL, Figure 3.", "Fashion-MNIST, (0.1, 10), K=10.", convergence_fashion),
-    ("wecfl-figure4", "WeCFL, Figure 4.", "Cosine similarity within and between clusters, CIFAR-10.", likeness),
+    ("wecfl-figure4", "WeCFL, Figure 4.", "Cosine similarity within and between clusters, CIFAR-10.", alike),
     (
         "cam-figure1",
         "CAM, Figure 1.",

@@ -14,6 +14,7 @@ from coterie.catalogue import DATASETS
 from coterie.config import RunConfig
 from coterie.data.federation import Federation
 from coterie.data.synthetic import SyntheticRegression
+from coterie.methods.clusters import Clusters
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fedsoft import Soft
 from coterie.methods.stocfl import Stochastic
@@ -37,8 +38,8 @@ def look(probe: Probe, result: Result[Any], config: RunConfig) -> Mapping[str, A
             return clusters_on_tests(result, whole=False)
         case "clusters_on_all":
             return clusters_on_tests(result, whole=True)
-        case "likeness":
-            return likeness(result)
+        case "alike":
+            return alike(result)
         case "letters":
             return centers_on_domains(result)
         case "proximity":
@@ -68,16 +69,12 @@ def centers_on_distributions(result: Result[Any], config: RunConfig) -> dict[str
 
 def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
     """FedSoft, Table 2: every center on every distribution, and clients' own models on their own training data."""
-    from coterie.asking import Asker
-    from coterie.engines.sequential import Sequential
     from coterie.threads import one_thread
 
     centers = result.state.centers if hasattr(result.state, "centers") else result.state
     tests = [result.federation.seen_through(d, "test") for d in range(len(result.federation.domains))]
     scores = [[_accuracy(result.model, center, *test) for center in centers] for test in tests]
-    engine = Sequential(result.model, result.federation)
-    engine.memory = result.memory
-    ask: Any = Asker(engine, result.federation.roster.ids, result.settings.seed, result.settings.rounds, keep=False)
+    ask = _ask(result, result.federation.roster.ids, result.settings.rounds)
     task = dataclasses.replace(result.method.predictor(result.placed), split="train")
     with one_thread():
         own = ask(task)
@@ -123,42 +120,39 @@ def clusters_on_tests(result: Result[Any], whole: bool) -> dict[str, Any]:
     return out
 
 
-def _updates(result: Result[Any], ids: Tensor) -> Tensor:
-    """What each of these clients would learn in one visit from its cluster's model, in the run's last round."""
+def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
+    """An `ask` to look with: nothing is kept."""
     from coterie.asking import Asker
     from coterie.engines.sequential import Sequential
+
+    engine = Sequential(result.model, result.federation)
+    engine.memory = result.memory
+    return Asker(engine, ids, result.settings.seed, round_, keep=False)
+
+
+def alike(result: Result[Any]) -> dict[str, Any]:
+    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
+    from coterie.clustering import cosines
     from coterie.setup import local_of
     from coterie.tasks import Fit
     from coterie.threads import one_thread
 
-    ref = next(r for r in result.method.predictor(result.placed).models if isinstance(r, All | Pick | Best))
-    engine = Sequential(result.model, result.federation)
-    ask: Any = Asker(engine, ids, result.settings.seed, result.settings.rounds, keep=False)
+    found, state = result.assignments, result.placed
+    assert isinstance(state, Clusters)
+    ids = torch.from_numpy(np.flatnonzero(found >= 0))
     with one_thread():
-        reply = ask(Fit(ref, local=local_of(result.method)))
-    start = ref.theta[None].expand(len(ids), -1) if isinstance(ref, All) else ref.centers[reply.choice]
-    return torch.as_tensor((reply.theta - start)[:, result.model.part("all")])
-
-
-def likeness(result: Result[Any]) -> dict[str, Any]:
-    """WeCFL, Figure 4: cosines of clients' updates, ordered by cluster, and of the clusters' models."""
-    from coterie.clustering import cosines
-
-    found = result.assignments
-    order = np.lexsort((np.arange(len(found)), found))
-    order = order[found[order] >= 0]
-    updates = _updates(result, torch.from_numpy(np.sort(order)))
-    rank = np.searchsorted(np.sort(order), order)
-    matrix = cosines(updates[rank])
-    labels = found[order]
+        reply = _ask(result, ids, result.settings.rounds)(Fit(state.start(ids), local=local_of(result.method)))
+    labels = found[reply.ids.numpy()]
+    order = np.argsort(labels, kind="stable")
+    labels = labels[order]
+    matrix = cosines(state.represent(reply.theta)[torch.from_numpy(order)])
     same = torch.from_numpy(labels[:, None] == labels[None, :])
-    off = ~torch.eye(len(order), dtype=torch.bool)
-    models = _models(result)
+    apart = ~torch.eye(len(labels), dtype=torch.bool)
     return {
         "labels": labels.tolist(),
-        "clients": [[round(v, 3) for v in row] for row in matrix.tolist()],
-        "centers": cosines(models - models.mean(0)).tolist(),
-        "within": float(matrix[same & off].mean()) if bool((same & off).any()) else None,
+        "clients": [[round(v, 4) for v in row] for row in matrix.tolist()],
+        "centers": cosines(state.represent(state.centers)).tolist(),
+        "within": float(matrix[same & apart].mean()) if bool((same & apart).any()) else None,
         "between": float(matrix[~same].mean()) if bool((~same).any()) else None,
     }
 
@@ -184,13 +178,9 @@ def proximity(result: Result[Any]) -> dict[str, Any]:
 
 
 def _pretrained(result: Result[Any], method: FedGroup, ids: Tensor) -> Tensor:
-    from coterie.asking import Asker
-    from coterie.engines.sequential import Sequential
     from coterie.tasks import Fit
     from coterie.threads import one_thread
 
-    engine = Sequential(result.model, result.federation)
-    ask: Any = Asker(engine, ids, result.settings.seed, 0, keep=False)
     with one_thread():
-        reply = ask(Fit(All(result.state.w0), local=method.pretrain or method.local))
+        reply = _ask(result, ids, 0)(Fit(All(result.state.w0), local=method.pretrain or method.local))
     return torch.as_tensor((reply.theta - result.state.w0)[:, result.state.features])

@@ -62,8 +62,8 @@ def _run(data: str, partition: str, k: int, method: str) -> Run:
     }
     place = partition.strip("()").replace(", ", "-")
     group = method if method in ("fedavg", "fedprox") else f"k{k}-{method}"
-    shown = data == "cifar" and method in ("wecfl", "fedavg")
-    return Run(f"wecfl/{data}/{place}/{group}", config | changes, "likeness" if shown else "")
+    shown = (data, partition, group) == ("cifar", "(0.1, 10)", "k10-wecfl")
+    return Run(f"wecfl/{data}/{place}/{group}", config | changes, "alike" if shown else "")
 
 
 PROTOCOL = (
