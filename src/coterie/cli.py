@@ -13,6 +13,7 @@ import typer
 
 from coterie import comparecli, dashboardcli, datacli, reportcli, sweepcli
 from coterie.errors import CoterieError
+from coterie.pool import end_with_parent
 from coterie.reproduce import cli as reproducing
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def _console(stderr: bool = False, quiet: bool = False) -> Any:
 
 def main() -> None:
     """The entry point: a user's mistake is one clear message and exit code 2."""
+    end_with_parent()
     # A user's own module, named module:Class, is looked for where the command is run.
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coterie import pool
 from coterie.errors import CoterieError
 
 if TYPE_CHECKING:
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from coterie.console import Compared
     from coterie.grid import Cell, Grid, Planned
-
-PAUSE = 0.2  # seconds between two looks
 
 
 def compare(
@@ -86,29 +82,12 @@ def compare(
             stdout.print(console.comparison(rows))
         _say(stdout, f"runs: {place}" if report is None else f"runs: {place}\nreport: {report}")
     for one in failed:
-        sys.stderr.write(f"failed: {one.run.path(place)}: {one.why}\n")
+        sys.stderr.write(f"failed: {one.job.path(place)}: {one.why}\n")
     if failed:
         raise typer.Exit(1)
 
 
 # ------------------------------------------------------------------------------------------------- processes
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A run that ended with an error."""
-
-    run: Planned
-    why: str
-
-
-@dataclass
-class UnderWay:
-    """A run that a process is at."""
-
-    run: Planned
-    process: subprocess.Popen[bytes]
-    complaints: IO[bytes]
 
 
 @dataclass(frozen=True)
@@ -124,34 +103,22 @@ class Progress:
 
 def carry_out(
     runs: Sequence[Planned], out: Path, at_once: int, tell: Callable[[Progress], None] = lambda _: None
-) -> list[Failed]:
+) -> list[pool.Failed[Planned]]:
     """Each run in a process of its own; one that fails does not stop the others."""
-    waiting, under_way, failed, behind = list(runs), list[UnderWay](), list[Failed](), 0
+    behind = 0
+
+    def look(so_far: pool.Look[Planned]) -> None:
+        nonlocal behind
+        behind += sum(run.config.rounds for run, _ in so_far.ended)
+        rounds = behind + sum(_rounds(run, out) for run in so_far.at)
+        ended = tuple(f"{_title(run)}: {'done' if well else 'failed'}" for run, well in so_far.ended)
+        tell(Progress(so_far.done, len(runs), rounds, ended, tuple(_title(run) for run in so_far.at)))
+
     with tempfile.TemporaryDirectory() as asked:
-        try:
-            while waiting or under_way:
-                while waiting and len(under_way) < at_once:
-                    under_way.append(_begin(waiting.pop(0), out, Path(asked)))
-                time.sleep(PAUSE)
-                ended = []
-                for one in [u for u in under_way if u.process.poll() is not None]:
-                    under_way.remove(one)
-                    behind += one.run.config.rounds
-                    why = _why(one)
-                    failed += [] if why is None else [Failed(one.run, why)]
-                    ended.append(f"{_title(one.run)}: {'done' if why is None else 'failed'}")
-                rounds = behind + sum(_rounds(u.run, out) for u in under_way)
-                done = len(runs) - len(waiting) - len(under_way)
-                tell(Progress(done, len(runs), rounds, tuple(ended), tuple(_title(u.run) for u in under_way)))
-        finally:
-            for one in under_way:  # interrupted: what they have done so far is on disk
-                one.process.terminate()
-                one.process.wait()
-                one.complaints.close()
-    return failed
+        return pool.carry_out(runs, lambda run: pool.start(run, _command(run, out, Path(asked))), at_once, look)
 
 
-def _begin(run: Planned, out: Path, asked: Path) -> UnderWay:
+def _command(run: Planned, out: Path, asked: Path) -> list[str]:
     import yaml
 
     path = run.path(out)
@@ -160,28 +127,7 @@ def _begin(run: Planned, out: Path, asked: Path) -> UnderWay:
         file = asked / f"{len(list(asked.iterdir()))}.yaml"
         file.write_text(yaml.safe_dump(run.config.dump(), sort_keys=False), encoding="utf-8")
         words = [str(file), "--out", str(path)]
-    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
-    process = subprocess.Popen(
-        [sys.executable, "-m", "coterie.cli", "run", *words, "--json"],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=complaints,
-    )
-    return UnderWay(run, process, complaints)
-
-
-def _why(one: UnderWay) -> str | None:
-    """Why a process that has ended failed, in its own last words."""
-    one.complaints.seek(0)
-    said = one.complaints.read().decode(errors="replace").strip().splitlines()
-    one.complaints.close()
-    code = one.process.returncode
-    if not code:
-        return None
-    if code < 0:
-        return f"killed by signal {-code}; the same command with --out goes on with it"
-    return said[-1].removeprefix("error: ") if said else f"exit code {code}"
+    return ["-m", "coterie.cli", "run", *words, "--json"]
 
 
 def _rounds(run: Planned, out: Path) -> int:
@@ -196,7 +142,7 @@ def _title(run: Planned) -> str:
 # ------------------------------------------------------------------------------------------------- what is shown
 
 
-def _carry_out(runs: Sequence[Planned], out: Path, at_once: int, stderr: Console) -> list[Failed]:
+def _carry_out(runs: Sequence[Planned], out: Path, at_once: int, stderr: Console) -> list[pool.Failed[Planned]]:
     from filelock import FileLock, Timeout
 
     if not runs:
@@ -244,11 +190,11 @@ def _fetch(grid: Grid, stderr: Console) -> None:
         fetch_for(config, stderr)
 
 
-def _compared(grid: Grid, out: Path, failed: Sequence[Failed]) -> list[Compared]:
+def _compared(grid: Grid, out: Path, failed: Sequence[pool.Failed[Planned]]) -> list[Compared]:
     from coterie.console import Compared
     from coterie.grid import outcome_of
 
-    lost = {one.run for one in failed}
+    lost = {one.job for one in failed}
     cells: dict[Cell, list[Planned]] = {}
     for run in grid.runs:
         cells.setdefault(run.cell, []).append(run)
@@ -276,7 +222,9 @@ def _report(rows: Sequence[Compared], out: Path, stderr: Console) -> Path | None
     return file
 
 
-def _document(out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[Failed]) -> dict[str, Any]:
+def _document(
+    out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[pool.Failed[Planned]]
+) -> dict[str, Any]:
     from coterie import console
 
     return {
@@ -296,5 +244,5 @@ def _document(out: Path, report: Path | None, rows: Sequence[Compared], failed: 
             }
             for row in rows
         ],
-        "failed": [{"run_dir": str(one.run.path(out)), "why": one.why} for one in failed],
+        "failed": [{"run_dir": str(one.job.path(out)), "why": one.why} for one in failed],
     }

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import yaml
 
+from coterie import pool
 from coterie.errors import CoterieError
 from coterie.execute import execute
+from coterie.pool import Failed, UnderWay
 from coterie.reproduce import campaign as room
-from coterie.reproduce.campaign import Failed, Job, Progress, UnderWay, campaign, missing
+from coterie.reproduce.campaign import Job, Progress, campaign, missing
 from coterie.reproduce.cell import Outcome, Run, Tree
 from coterie.reproduce.results import Results, configured
 from coterie.reproduce.work import carry_out, find, running, sources
@@ -236,7 +238,7 @@ def pretend(
     complaints: list[io.BytesIO] = []
     queue = list(ends)
 
-    def begin(job: Job, results: Results, data: Any) -> UnderWay:
+    def begin(job: Job, results: Results, data: Any) -> UnderWay[Job]:
         looks, code, words = queue.pop(0)
         happened.append("begin")
         complaints.append(io.BytesIO(words))
@@ -244,7 +246,7 @@ def pretend(
         return UnderWay(job, process, complaints[-1])
 
     monkeypatch.setattr(room, "_begin", begin)
-    monkeypatch.setattr(room, "PAUSE", 0.0)
+    monkeypatch.setattr(pool, "PAUSE", 0.0)
     return [Job(TINY, seed) for seed in range(len(ends))], happened, complaints
 
 
@@ -265,7 +267,9 @@ def test_a_failure_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.
     ends = [(1, 2, b"Traceback\nerror: no such data\n"), (2, 0, b"a warning\n"), (1, -9, b""), (1, 1, b"\xff odd\n")]
     jobs, happened, _ = pretend(monkeypatch, ends)
     failed = campaign(jobs, Results(tmp_path), {}, at_once=1)
-    assert failed[:2] == [Failed(jobs[0], "error: no such data"), Failed(jobs[2], "exit code -9")]
+    assert failed[0] == Failed(jobs[0], "no such data")
+    assert failed[1].job == jobs[2]
+    assert "signal 9" in failed[1].why
     assert failed[2].job == jobs[3]
     assert "odd" in failed[2].why
     assert happened.count("begin") == 4
@@ -295,7 +299,7 @@ def test_how_far_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_real_campaign_with_a_kill_and_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL in mid-run, then a campaign that goes on with it, beside a run that cannot be: no table knows it."""
-    monkeypatch.setattr(room, "PAUSE", 0.05)
+    monkeypatch.setattr(pool, "PAUSE", 0.05)
     results, whole = Results(tmp_path / "results"), Results(tmp_path / "whole")
     job = Job(find(REAL), 0)
     under_way = room._begin(job, results, {})

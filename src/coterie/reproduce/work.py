@@ -6,10 +6,8 @@ It goes on from its last checkpoint if it was killed, and leaves nothing behind 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,14 +16,13 @@ from filelock import FileLock, Timeout
 from coterie.config import build
 from coterie.errors import CoterieError
 from coterie.execute import execute
+from coterie.pool import end_with_parent
 from coterie.reproduce.cell import Run
 from coterie.reproduce.probes import look
 from coterie.reproduce.results import Results, Sources, configured, outcome_of
 from coterie.reproduce.tables import TABLES
 from coterie.store import read_history
 from coterie.threads import keep_memory
-
-ATTENDED = "--attended"  # said by a campaign, which holds the other end of the standard input
 
 
 def running(results: Path, run: Run, seed: int) -> Path:
@@ -95,23 +92,10 @@ def sources(words: Sequence[str]) -> Sources:
     return found
 
 
-def _end_with_parent() -> None:
-    """Stop when the campaign is gone, however it ended: its end of the standard input closes with it."""
-
-    def wait() -> None:
-        while os.read(0, 1):  # not sys.stdin, whose lock the interpreter wants when it ends
-            pass
-        os._exit(3)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def main() -> None:
     """The entry point of the process."""
-    words = [word for word in sys.argv[1:] if word != ATTENDED]
-    if len(words) < len(sys.argv) - 1:
-        _end_with_parent()
-    name, seed, results, *data = words
+    end_with_parent()
+    name, seed, results, *data = sys.argv[1:]
     keep_memory()
     try:
         carry_out(find(name), int(seed), Results(Path(results)), sources(data))

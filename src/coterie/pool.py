@@ -1,0 +1,113 @@
+"""Commands carried out a few at a time, each a process with one thread that ends when this one does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, Generic, TypeVar
+
+Job = TypeVar("Job")
+PAUSE = 0.2  # seconds between two looks
+ATTENDED = "COTERIE_ATTENDED"  # in a process's environment: its parent holds the other end of its standard input
+
+
+@dataclass
+class UnderWay(Generic[Job]):
+    """A job that a process is at."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self.complaints.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def why(self) -> str | None:
+        """Why the process, which has ended, failed, in its own last words."""
+        self.complaints.seek(0)
+        said = self.complaints.read().decode(errors="replace").strip().splitlines()
+        code = self.process.returncode
+        if not code:
+            return None
+        if code < 0:
+            return f"killed by signal {-code}; the same command goes on with it"
+        return said[-1].removeprefix("error: ") if said else f"exit code {code}"
+
+
+@dataclass(frozen=True)
+class Failed(Generic[Job]):
+    """A job that ended with an error."""
+
+    job: Job
+    why: str
+
+
+@dataclass(frozen=True)
+class Look(Generic[Job]):
+    """How things stand."""
+
+    done: int
+    at: tuple[Job, ...]  # under way
+    ended: tuple[tuple[Job, bool], ...]  # since the last look, and whether it went well
+
+
+def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
+    """A process with one thread; what it prints is only looked at when it fails."""
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", ATTENDED: "1"}
+    process = subprocess.Popen(
+        [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=complaints, stderr=complaints
+    )
+    return UnderWay(job, process, complaints)
+
+
+def carry_out(
+    jobs: Sequence[Job],
+    begin: Callable[[Job], UnderWay[Job]],
+    at_once: int,
+    tell: Callable[[Look[Job]], None] = lambda _: None,
+) -> list[Failed[Job]]:
+    """All of them; one that fails does not stop the others."""
+    waiting, under_way, failed, done = list(jobs), list[UnderWay[Job]](), list[Failed[Job]](), 0
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < at_once:
+                under_way.append(begin(waiting.pop(0)))
+            time.sleep(PAUSE)
+            ended = []
+            for one in [u for u in under_way if u.process.poll() is not None]:
+                under_way.remove(one)
+                done += 1
+                why = one.why()
+                one.close()
+                failed += [] if why is None else [Failed(one.job, why)]
+                ended.append((one.job, why is None))
+            tell(Look(done, tuple(u.job for u in under_way), tuple(ended)))
+    finally:
+        for one in under_way:  # interrupted: what they have done so far is on disk
+            one.process.terminate()
+            one.process.wait()
+            one.close()
+    return failed
+
+
+def end_with_parent() -> None:
+    """Where a pool started this process: stop when that is gone, however it ended."""
+    if os.environ.pop(ATTENDED, None) is None:
+        return
+
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin, whose lock the interpreter wants when it ends
+            pass
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()

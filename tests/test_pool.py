@@ -1,0 +1,84 @@
+"""Processes a few at a time: none outlives the one that started it, none stops the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from coterie.pool import ATTENDED, Failed, Look, UnderWay, carry_out, start
+
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from coterie.pool import end_with_parent
+end_with_parent()
+Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(120)
+"""
+PARENT = """
+import sys
+from coterie.pool import carry_out, start
+carry_out([1], lambda job: start(job, ["-c", sys.argv[1], sys.argv[2]]), 1)
+"""
+
+
+def there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # One that has ended and was not waited for is not there either.
+    state = Path(f"/proc/{pid}/stat")
+    return not (state.is_file() and state.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    """However that ended: nobody is there to stop the child after a SIGKILL."""
+    note = tmp_path / "pid"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(note)])
+    try:
+        deadline = time.monotonic() + 60
+        while not (note.is_file() and note.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child = int(note.read_text())
+        assert there(child)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    while there(child) and time.monotonic() < deadline + 60:
+        time.sleep(0.05)
+    assert not there(child)
+
+
+def begin(code: str) -> UnderWay[str]:
+    return start(code, ["-c", code])
+
+
+def test_one_that_fails_does_not_stop_the_others() -> None:
+    looks: list[Look[str]] = []
+    fails = "import sys; sys.stderr.write('Traceback\\nerror: no such thing\\n'); sys.exit(2)"
+    dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    silent = "raise SystemExit(7)"
+    failed = carry_out([fails, "pass", dies, silent, "print('fine')"], begin, 2, looks.append)
+    assert {one.job: one.why for one in failed} == {
+        fails: "no such thing",
+        dies: "killed by signal 9; the same command goes on with it",
+        silent: "exit code 7",
+    }
+    assert Failed(fails, "no such thing") in failed
+    assert looks[-1].done == 5
+    assert max(len(look.at) for look in looks) <= 2
+    ended = dict(pair for look in looks for pair in look.ended)
+    assert ended == {fails: False, "pass": True, dies: False, silent: False, "print('fine')": True}
+
+
+def test_a_process_has_one_thread_and_knows_that_it_is_attended() -> None:
+    asks = f"import os; assert [os.environ[k] for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', '{ATTENDED}')] == ['1'] * 3"
+    forgets = (
+        f"import os; from coterie.pool import end_with_parent as end; end(); assert '{ATTENDED}' not in os.environ"
+    )
+    assert carry_out([asks, forgets], begin, 2) == []
