@@ -77,7 +77,8 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
 
 
 def test_a_process_has_one_thread_and_knows_that_it_is_attended() -> None:
-    asks = f"import os; assert [os.environ[k] for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', '{ATTENDED}')] == ['1'] * 3"
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", ATTENDED)
+    asks = f"import os; assert [os.environ[name] for name in {names}] == ['1'] * 3"
     forgets = (
         f"import os; from coterie.pool import end_with_parent as end; end(); assert '{ATTENDED}' not in os.environ"
     )
