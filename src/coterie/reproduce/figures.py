@@ -11,11 +11,9 @@ import numpy as np
 from coterie.reproduce.cell import Outcome
 from coterie.reproduce.results import Results
 from coterie.reproduce.work import find
+from coterie.view.figures_style import COLOURS, DASHES, plotly
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARGIN = {"l": 60, "r": 20, "t": 40, "b": 50}
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,8 @@ def _first(results: Results, run: str) -> Outcome | None:
     return next(iter(results.of(find(run))), None)
 
 
-def _plotly() -> Any:
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        from coterie.errors import CoterieError
-
-        raise CoterieError("coterie reproduce --report needs plotly: pip install 'coterie[report]'") from None
-    return go
-
-
 def _blank(x: str, y: str, height: int = 420) -> Any:
-    figure = _plotly().Figure()
+    figure = plotly().Figure()
     figure.update_layout(
         template="plotly_white",
         height=height,
@@ -57,7 +45,7 @@ def _blank(x: str, y: str, height: int = 420) -> Any:
 
 def _line(x: Any, y: Any, name: str, i: int, **more: Any) -> Any:
     style = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "width": 2}
-    return _plotly().Scatter(x=list(x), y=list(y), name=name, mode="lines", line=style, **more)
+    return plotly().Scatter(x=list(x), y=list(y), name=name, mode="lines", line=style, **more)
 
 
 def _grid(rows: int, columns: int, titles: list[str], height: int = 420) -> Any:
@@ -169,7 +157,7 @@ def alike(results: Results) -> Any | None:
 
     figure = make_subplots(1, 2, subplot_titles=["the clusters' models", "clients' models, by cluster"])
     for column, key in enumerate(("centers", "clients"), start=1):
-        figure.add_trace(_plotly().Heatmap(z=outcome.probe[key], coloraxis="coloraxis"), row=1, col=column)
+        figure.add_trace(plotly().Heatmap(z=outcome.probe[key], coloraxis="coloraxis"), row=1, col=column)
         figure.update_yaxes(autorange="reversed", row=1, col=column)
     figure.update_layout(template="plotly_white", height=480, margin=MARGIN)
     figure.update_layout(coloraxis={"colorscale": "Cividis", "cmax": 1, "colorbar": {"title": "cosine"}})
@@ -183,7 +171,7 @@ def mixtures(results: Results) -> Any | None:
     outcome = _first(results, "fedsoft/2-10-90")
     if outcome is None or "found" not in outcome.probe:
         return None
-    go = _plotly()
+    go = plotly()
     figure = _grid(1, 2, ["distance from the true mixture", "weight of the first component, after the last round"])
     figure.add_trace(
         _line(outcome.column("round"), outcome.column("mixture_error"), "mean total variation", 0), row=1, col=1
@@ -242,9 +230,7 @@ def proximity(results: Results) -> Any | None:
     figure = _blank("EDC", "MADC")
     marker = {"color": COLOURS[0], "size": 4, "opacity": 0.5}
     name = f"pairs of clients, correlation {outcome.probe['correlation']:.2f}"
-    points = _plotly().Scatter(
-        x=outcome.probe["edc"], y=outcome.probe["madc"], mode="markers", marker=marker, name=name
-    )
+    points = plotly().Scatter(x=outcome.probe["edc"], y=outcome.probe["madc"], mode="markers", marker=marker, name=name)
     figure.add_trace(points)
     figure.update_layout(showlegend=True)
     return figure
