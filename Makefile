@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench bench-quick reproduce-quick clean
+.PHONY: demo test test-distributed lint format bench bench-quick reproduce-quick clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,8 +14,15 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed  ## FedAvg against WeCFL on 40 clients with four hidden clusters
 	$(BIN)/coterie demo
 
-test: $(VENV)/installed  ## every test that is not marked slow
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: $(VENV)/installed  ## every test that is not marked slow or distributed
+	$(BIN)/python -m pytest -n 2 -m "not slow and not distributed"
+
+$(VENV)/distributed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable ".[dev,ray,flower]"
+	touch $@
+
+test-distributed: $(VENV)/distributed  ## clusters and networks of real processes, on this machine only
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m distributed tests/distributed
 
 lint: $(VENV)/installed  ## style and types
 	$(BIN)/ruff check .

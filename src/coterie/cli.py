@@ -13,6 +13,7 @@ import typer
 
 from coterie import comparecli, dashboardcli, datacli, reportcli, sweepcli
 from coterie.errors import CoterieError
+from coterie.network import certscli, clientcli, servercli
 from coterie.pool import end_with_parent
 from coterie.reproduce import cli as reproducing
 
@@ -109,6 +110,7 @@ def demo(
 for command in (
     *(comparecli.compare, sweepcli.sweep, reportcli.report),
     *(dashboardcli.dashboard, reproducing.reproduce),
+    *(servercli.server, clientcli.client, certscli.certs),
 ):
     app.command()(command)
 

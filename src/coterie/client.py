@@ -19,7 +19,7 @@ from coterie.local import Proximal, Trained, Work, train
 from coterie.metrics import accuracy_and_macro_f1
 from coterie.model import Model, sample_losses
 from coterie.seeds import Purpose, draw_seed, generator
-from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Score, Task
+from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Row, Score, Task
 
 
 class ClientData(Protocol):
@@ -165,6 +165,8 @@ class OneVisit:
                 if not 0 <= row < len(centers):
                     raise CoterieError(f"the server picked row {row} of {len(centers)}")
                 return centers[row], row
+            case Row(theta, row):
+                return theta, row
             case Best(centers, given, by):
                 row = self.best(centers, given, by)
                 return centers[row], row
@@ -178,7 +180,7 @@ class OneVisit:
                 if kept is None:
                     return self.resolve(default)
                 # What the client keeps stands in for a row that the server (or the client) chose: that choice is told.
-                return kept, self.resolve(default)[1] if isinstance(default, Pick | Best) else None
+                return kept, self.resolve(default)[1] if isinstance(default, Pick | Row | Best) else None
 
     def value(self, table: ByClient) -> Tensor:
         return table.at(torch.tensor([self.client]))[0]

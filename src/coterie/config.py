@@ -6,10 +6,18 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PositiveInt, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PositiveInt,
+    PydanticSchemaGenerationError,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as validated
 
 from coterie.catalogue import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
@@ -51,8 +59,28 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Literal["sequential", "workers", "batched", "auto"] = "sequential"
+    name: Literal["sequential", "workers", "batched", "ray", "auto"] = "sequential"
     workers: PositiveInt | None = None  # processes; as many as cores when not given
+    address: str | None = None  # ray: the cluster's head, 10.0.0.1:6379; auto: RAY_ADDRESS, or this machine alone
+
+    @model_validator(mode="after")
+    def _address_of_a_cluster(self) -> EngineConfig:
+        if self.address is not None and self.name != "ray":
+            raise ValueError(f"address is that of a Ray cluster, engine '{self.name}' has none; write engine.name=ray")
+        return self
+
+
+class NamesMethod(Protocol):
+    """A configuration that names a method, a model and how clients train."""
+
+    @property
+    def method(self) -> Named: ...
+
+    @property
+    def model(self) -> Named: ...
+
+    @property
+    def local(self) -> Local: ...
 
 
 @validated(frozen=True, config=STRICT)
@@ -80,14 +108,24 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     """The configuration of a file (or of the demo), changed by `key=value` words."""
     tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
     if file is not None:
-        tree |= {key: _named(key, value) for key, value in read_file(file).items()}
-    said = {word.partition("=")[0] for word in words}
-    for key, value in (_word(word) for word in words):
-        _set(tree, key.split("."), _named(key, value), said)
+        tree |= named_values(read_file(file))
+    change(tree, words)
     try:
         return TypeAdapter(RunConfig).validate_python(tree)
     except ValidationError as error:
         raise explain(error, "", RunConfig) from None
+
+
+def named_values(tree: Tree) -> Tree:
+    """A document with its short forms written out."""
+    return {key: _named(key, value) for key, value in tree.items()}
+
+
+def change(tree: Tree, words: Sequence[str]) -> None:
+    """Change a document by `key=value` words."""
+    said = {word.partition("=")[0] for word in words}
+    for key, value in (_word(word) for word in words):
+        _set(tree, key.split("."), _named(key, value), said)
 
 
 def split_words(words: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -186,14 +224,22 @@ def build(config: RunConfig) -> Job:
 def resolved(config: RunConfig, method: Method[Any]) -> Tree:
     """The whole configuration with every parameter spelled out, so that a later default cannot change the run."""
     tree = config.dump()
-    tree["method"] |= _spelled(method, config.method.params)
-    tree["model"] |= _spelled(MODELS.build(config.model.name, config.model.params), config.model.params)
+    tree |= method_and_model(config, method)
     if ":" not in config.data.name:
         tree["data"] |= _spelled(DATASETS.build(config.data.name, config.data.params), config.data.params)
     partition = config.data.partition
     if partition is not None:
         tree["data"]["partition"] |= _spelled(PARTITIONS.build(partition.name, partition.params), partition.params)
     return tree
+
+
+def method_and_model(config: NamesMethod, made: Method[Any]) -> Tree:
+    """Both with every parameter spelled out."""
+    method, model = config.method, config.model
+    return {
+        "method": {"name": method.name} | method.params | _spelled(made, method.params),
+        "model": {"name": model.name} | model.params | _spelled(MODELS.build(model.name, model.params), model.params),
+    }
 
 
 def _spelled(thing: Any, given: Tree) -> Tree:
@@ -212,7 +258,7 @@ def _spelled(thing: Any, given: Tree) -> Tree:
     return out
 
 
-def build_method(config: RunConfig) -> Method[Any]:
+def build_method(config: NamesMethod) -> Method[Any]:
     """The method, with the run's `local` unless it has its own."""
     method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local))
     return method

@@ -42,7 +42,7 @@ def diagnose(fits: Sequence[tuple[Fit, Fitted]], after: Evaluate) -> Diagnosis:
 
 def training(fits: Sequence[tuple[Fit, Fitted]]) -> tuple[Fit, Fitted] | None:
     """The training a round is about, of those in its last visit: that of cluster models, where there is one."""
-    sent = [(task, reply) for task, reply in fits if reply.theta is not None and len(reply.ids)]
+    sent = [(task, reply) for task, reply in fits if reply.sent is not None and len(reply.ids)]
     clustered = [(task, reply) for task, reply in sent if reply.choice is not None]
     return next(iter(clustered or sent), None)
 

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from coterie.asking import Asker
-from coterie.attendance import audience, crowd, drop, sample
+from coterie.attendance import Attendance, audience, drop, present, sample
+from coterie.clients import Clients
 from coterie.data.federation import Federation
 from coterie.diagnosis import diagnose, models_of, training
-from coterie.engines.contract import Engine
+from coterie.engines.contract import Engine, Waits
 from coterie.errors import CoterieError, QuorumError
-from coterie.evaluation import Evaluation, evaluate, meet
+from coterie.evaluation import Evaluation, NobodyError, evaluate, meet
 from coterie.events import Listener, RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.methods.contract import Method
 from coterie.model import Model
@@ -25,7 +26,7 @@ from coterie.result import Result
 from coterie.seeds import Purpose, generator
 from coterie.settings import Settings
 from coterie.setup import as_method, as_model, check, chosen, local_of, make_engine
-from coterie.tasks import Cohort, Fit, Fitted, Roster
+from coterie.tasks import Cohort, Evaluate, Fit, Fitted, Roster
 from coterie.threads import one_thread
 
 State = TypeVar("State")
@@ -39,7 +40,7 @@ def run(
     rounds: int = 30,
     participation: int | float = 1.0,
     seed: int = 0,
-    engine: Literal["sequential", "workers", "batched", "auto"] | Engine = "sequential",
+    engine: Literal["sequential", "workers", "batched", "ray", "auto"] | Engine = "sequential",
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_last: int = 1,
@@ -63,7 +64,8 @@ def run(
     rounds, seed: the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
     engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients
-    as one computation, on as many workers; or "auto", the fastest of them here, found out by trying.
+    as one computation, on as many workers; "auto", the fastest of these here, found out by trying; or "ray", the cores
+    of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
     evaluate_every, evaluate_last: rounds between evaluations; how many of the last rounds are all evaluated.
     evaluate_on: a share or a count of the clients evaluated.
     evaluate_whom: of "all" clients, or only of those "met" (drawn for a round) so far.
@@ -115,15 +117,16 @@ def run(
 def drive(
     method: Method[State],
     model: Model,
-    federation: Federation,
+    clients: Clients,
     settings: Settings,
     engine: Engine,
     store: Any = None,
     listeners: Sequence[Listener] = (),
 ) -> Result[State]:
-    """The round loop."""
+    """The round loop. Who is there is read anew before every round: clients may come and go."""
     try:
-        return _drive(method, model, federation, settings, engine, store, listeners)
+        with one_thread():
+            return _drive(method, model, clients, settings, engine, store, listeners)
     finally:
         if store is not None:
             store.close()
@@ -132,91 +135,110 @@ def drive(
 def _drive(
     method: Method[State],
     model: Model,
-    federation: Federation,
+    clients: Clients,
     settings: Settings,
     engine: Engine,
     store: Any,
     listeners: Sequence[Listener],
 ) -> Result[State]:
-    (roster, kept_back), began = crowd(federation, settings), time.perf_counter()
+    there, began = Attendance(clients, settings), time.perf_counter()
     history: list[RoundDone] = []
-    with one_thread():
-        state = method.init(model, roster, generator(settings.seed, Purpose.INIT))
-        done = 0
-        if store is not None:
-            state, done = store.begin(state, engine.memory)
-            listeners = [store.listen, *listeners]
-        start = RunStarted(
-            type(method).__name__,
-            federation.describe(),
-            len(roster.ids),
-            settings.per_round(len(roster.ids)),
-            settings.rounds,
-            done,
-        )
-        _tell(listeners, start)
-        evaluated: Evaluation | None = None
-        attempts = [1] * done if store is None else store.attempts(done)
-        for t in range(done, settings.rounds):
-            look = settings.looks(t)
-            state, event, fits = _round(method, state, roster, settings, engine, t)
-            attempts.append(event.attempts)
-            fresh = None
-            if look:
-                whom = audience(roster, settings, attempts)
-                evaluated = evaluate(method, state, federation, settings, engine, t, whom)
-                after, trained = method.predictor(state), training(fits)
-                found = diagnose(fits, after)
-                event = replace(
-                    event,
-                    summary=evaluated.summary,
-                    unscored=evaluated.unscored,
-                    discrepancy=found.discrepancy,
-                    clusterability=found.clusterability,
-                )
-                fresh = Snapshot(evaluated.clients, trained[1] if trained else None, models_of(after))
-            history.append(event)
-            # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
-            _tell(listeners, replace(event, fresh=fresh))
-            del fits, fresh  # clients' models, which the next round has no use for
-            last = t + 1 == settings.rounds
-            if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
-                store.save(state, engine.memory, t + 1)
-        if evaluated is None:  # resumed with nothing left to do
-            whom = audience(roster, settings, attempts)
-            evaluated = evaluate(method, state, federation, settings, engine, settings.rounds - 1, whom)
-        newcomers = meet(method, state, federation, settings, engine, kept_back)
-        seconds = time.perf_counter() - began
-        ended = RunEnded(
-            evaluated.clients, evaluated.summary, seconds, None if newcomers is None else newcomers.clients
-        )
-        _tell(listeners, ended)
-    path = None if store is None else store.path
+    _wait(engine)
+    state, done = method.init(model, there.roster, generator(settings.seed, Purpose.INIT)), 0
+    if store is not None:
+        state, done = store.begin(state, engine.memory)
+        listeners = [store.listen, *listeners]
+    _tell(listeners, _start(method, clients, settings, there.roster, done))
+    evaluated: Evaluation | None = None
+    attempts = [1] * done if store is None else store.attempts(done)
+    for t in range(done, settings.rounds):
+        state, event, fits = _round(method, state, there, settings, engine, t)
+        attempts.append(event.attempts)
+        fresh = None
+        if settings.looks(t):
+            try:
+                whom = audience(there.roster, settings, attempts)
+                evaluated = evaluate(method, state, clients, settings, engine, t, whom)
+                event, fresh = _looked(event, evaluated, method.predictor(state), fits)
+            except NobodyError as error:
+                event, evaluated = replace(event, unscored=error.unscored), None
+        history.append(event)
+        # The line before the checkpoint: a crash between the two leaves a line too many, which resuming drops.
+        _tell(listeners, replace(event, fresh=fresh))
+        del fits, fresh  # clients' models, which the next round has no use for
+        last = t + 1 == settings.rounds
+        if store is not None and (last or (t + 1) % settings.checkpoint_every == 0):
+            store.save(state, engine.memory, t + 1)
+    try:
+        if evaluated is None:  # resumed with nothing left to do, or all were away: once more, now that it is saved
+            _wait(engine)
+            whom = audience(there.roster, settings, attempts)
+            evaluated = evaluate(method, state, clients, settings, engine, settings.rounds - 1, whom)
+        newcomers = meet(method, state, clients, settings, engine, there.kept_back)
+    except NobodyError as error:
+        raise _unjudged(error, store) from None
+    seconds = time.perf_counter() - began
+    come = None if newcomers is None else newcomers.clients
+    _tell(listeners, RunEnded(evaluated.clients, evaluated.summary, seconds, come))
     return Result(
         *(method, model, state, tuple(history), evaluated.clients, evaluated.summary),
-        *(seconds, federation, settings, engine.memory, newcomers, evaluated.state),
-        run_dir=path,
+        *(seconds, clients, settings, engine.memory, newcomers, evaluated.state),
+        run_dir=None if store is None else store.path,
     )
 
 
+def _start(method: object, clients: Clients, settings: Settings, roster: Roster, done: int) -> RunStarted:
+    many = len(roster.ids)
+    per_round = present("participation", settings.participation, many)
+    return RunStarted(type(method).__name__, clients.describe(), many, per_round, settings.rounds, done)
+
+
+def _looked(
+    event: RoundDone, evaluated: Evaluation, after: Evaluate, fits: list[tuple[Fit, Fitted]]
+) -> tuple[RoundDone, Snapshot]:
+    """A round with what its evaluation found."""
+    found, trained = diagnose(fits, after), training(fits)
+    event = replace(
+        event,
+        summary=evaluated.summary,
+        unscored=evaluated.unscored,
+        discrepancy=found.discrepancy,
+        clusterability=found.clusterability,
+    )
+    return event, Snapshot(evaluated.clients, trained[1] if trained else None, models_of(after))
+
+
+def _unjudged(error: NobodyError, store: Any) -> CoterieError:
+    """After the last round: what was trained is not lost with those who should have judged it."""
+    if store is None:
+        return error
+    again = f"once clients are there, have them evaluated (--resume {store.path}, resume=True)"
+    return CoterieError(f"{error}. All rounds are done and saved in {store.path}; {again}")
+
+
 def _round(
-    method: Method[State], state: State, roster: Roster, settings: Settings, engine: Engine, t: int
+    method: Method[State], state: State, there: Attendance, settings: Settings, engine: Engine, t: int
 ) -> tuple[State, RoundDone, list[tuple[Fit, Fitted]]]:
     """One round, repeated with other clients while too few answer; and the trainings of its last visit."""
     began = time.perf_counter()
     for attempt in range(settings.retries + 1):
+        _wait(engine)
+        roster = there.roster
         ids = sample(roster, settings, t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         gone = drop(ids, settings, t, attempt)
         ask = Asker(engine, ids, settings.seed, t, quorum=settings.quorum, gone=gone)
         engine.memory.begin()
         try:
+            if not len(ids):
+                raise QuorumError(f"round {t + 1}: no client is there to be asked")
             state = method.round(state, cohort, ask)
         except QuorumError as error:
             engine.memory.undo()
             if attempt == settings.retries:
                 tries = f" (tried {attempt + 1} times)" if attempt else ""
-                raise QuorumError(f"{error}{tries}. A lower quorum lets the run go on without them.") from None
+                hint = ". A lower quorum lets the run go on without them." if ask.missing else ""
+                raise QuorumError(f"{error}{tries}{hint}") from None
             continue
         missing = tuple(ask.missing[c] for c in sorted(ask.missing))
         seconds = time.perf_counter() - began
@@ -229,6 +251,11 @@ def _round(
         )
         return state, event, ask.fitted
     raise AssertionError("unreachable")
+
+
+def _wait(engine: Engine) -> None:
+    if isinstance(engine, Waits):
+        engine.wait()
 
 
 def _tell(listeners: Sequence[Listener], event: RunStarted | RoundDone | RunEnded) -> None:

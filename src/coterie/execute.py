@@ -37,5 +37,5 @@ def execute(
         name, workers = choice.name, choice.workers
         tree["engine"] = {"name": name} | ({} if workers is None else {"workers": workers})
     store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, tree)
-    with make_engine(name, job.model, job.federation, workers) as engine:
+    with make_engine(name, job.model, job.federation, workers, config.engine.address) as engine:
         return drive(job.method, job.model, job.federation, config.settings, engine, store, listeners)

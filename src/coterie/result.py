@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from coterie.clients import Clients
 from coterie.data.federation import Federation
+from coterie.errors import CoterieError
 from coterie.evaluation import Evaluation
 from coterie.events import RoundDone
 from coterie.memory import Memory
@@ -43,7 +45,7 @@ class Result(Generic[State]):
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary  # the last evaluation, over all clients
     seconds: float
-    federation: Federation = field(repr=False)  # the clients it was trained on
+    known: Clients = field(repr=False)  # the clients it was trained on; on a network the server has not their data
     settings: Settings
     memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
     newcomers: Evaluation | None = None  # those kept from training (`newcomers=0.3`), after they were taken in
@@ -53,10 +55,20 @@ class Result(Generic[State]):
     @property
     def assignments(self) -> NDArray[np.int64]:
         """The cluster of each client, by id: 0 for methods without clusters, -1 for clients not evaluated."""
-        found = np.full(len(self.federation), -1, dtype=np.int64)
+        found = np.full(len(self.known), -1, dtype=np.int64)
         for reply in [self.clients, *([self.newcomers.clients] if self.newcomers else [])]:
             found[reply.ids.numpy()] = 0 if reply.choice is None else reply.choice.numpy()
         return found
+
+    @property
+    def federation(self) -> Federation:
+        """The data it was trained on, where it is here."""
+        if isinstance(self.known, Federation):
+            return self.known
+        raise CoterieError(
+            "result.federation: the data is with the clients; result.clients has their scores, "
+            "result.network(cluster) a model to take to new data"
+        )
 
     @property
     def accuracy(self) -> float | None:

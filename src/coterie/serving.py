@@ -103,7 +103,7 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
 def admit(result: Result[Any], newcomers: Federation) -> Served:
     """Find the place of clients that had no part in training."""
     newcomers.check()
-    first = len(result.federation)
+    first = len(result.known)
     behind = _Behind(newcomers, first)
     ids = torch.arange(first, first + len(newcomers))
     roster = Roster(ids, newcomers.roster.n)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from coterie.catalogue import METHODS, MODELS
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Kind
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine
 from coterie.engines.sequential import Sequential
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coterie.settings import Settings
 
 T = TypeVar("T")
-ENGINES = ("sequential", "workers", "batched", "auto")
+ENGINES = ("sequential", "workers", "batched", "ray", "auto")
 SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
@@ -62,7 +62,20 @@ def as_method(method: Any) -> Any:
     return method
 
 
-def loss_of(federation: Federation) -> Loss:
+class Shaped(Protocol):
+    """What a model must fit: a federation's data, or what clients say of theirs."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def kind(self) -> Kind: ...
+
+
+def loss_of(federation: Shaped) -> Loss:
     """The loss that fits the labels."""
     return "cross_entropy" if federation.kind == "classification" else "mse"
 
@@ -74,7 +87,7 @@ def as_model(model: str | Model | nn.Module | Callable[[], nn.Module], federatio
     return Model.of(model, loss_of(federation))
 
 
-def named_model(name: str, params: dict[str, Any], federation: Federation) -> Model:
+def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
     """A model of the zoo, or a user's `module:Net`, built for the federation's shapes."""
     made = MODELS.build(name, params)
     if isinstance(made, Model):
@@ -168,7 +181,9 @@ def chosen(
 
 
 @contextmanager
-def make_engine(engine: str | Engine, model: Model, federation: Federation, workers: int | None) -> Iterator[Engine]:
+def make_engine(
+    engine: str | Engine, model: Model, federation: Federation, workers: int | None, address: str | None = None
+) -> Iterator[Engine]:
     """An engine by name, closed afterwards; an engine object is used as it is and left open."""
     if not isinstance(engine, str):
         yield engine
@@ -185,6 +200,10 @@ def make_engine(engine: str | Engine, model: Model, federation: Federation, work
     elif engine == "batched":
         many = min(workers or cores(), len(federation))
         made = Batched(model, federation) if many == 1 else Workers(model, federation, many, batched=True)
+    elif engine == "ray":
+        from coterie.engines.ray import Ray
+
+        made = Ray(model, federation, workers, address, cores())
     else:
         raise CoterieError(f"engine.name: unknown engine '{engine}'.{suggest(engine, ENGINES)}")
     try:

@@ -23,7 +23,7 @@ import yaml
 from torch import Tensor
 
 from coterie import checkpoint
-from coterie.data.federation import Federation
+from coterie.clients import Clients
 from coterie.engines.contract import Missing
 from coterie.errors import CoterieError
 from coterie.events import Event, RoundDone, RunEnded
@@ -35,6 +35,7 @@ from coterie.trace import Trace
 
 MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
 MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds")  # of a round
+FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -46,13 +47,13 @@ def describe(method: object) -> str:
     return f"{type(method).__qualname__}({fields})"
 
 
-def belongs(method: object, model: Model, federation: Federation, settings: Any) -> dict[str, str]:
+def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """What must agree for a checkpoint to be this run's."""
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
         "method": describe(method),
         "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
-        "data": f"{federation.describe()}, checksum {federation.checksum():08x}",
+        "data": clients.identity(),
     }
 
 
@@ -91,24 +92,22 @@ class RunDirectory:
         path: Path,
         method: object,
         model: Model,
-        federation: Federation,
+        clients: Clients,
         settings: Any,
         resume: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config = settings, config
-        self._belongs = belongs(method, model, federation, settings)
-        self._federation = federation
-        self._trace = Trace(path, len(federation), settings.seed, model.part("last_weight"))
+        self._belongs = belongs(method, model, clients, settings)
+        self._clients = clients
+        self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
         self._log: IO[str] | None = None
         if resume:
             if not (path / "config.yaml").is_file():
                 raise CoterieError(f"{path}: no run to resume there (it has no config.yaml)")
-        elif not _is_free(path):
-            raise CoterieError(
-                f"{path}: exists already; choose another directory, or go on with it (--resume {path}, resume=True)"
-            )
+        else:
+            check_free(path)
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""
@@ -159,6 +158,7 @@ class RunDirectory:
             self._log.write(json.dumps(_line(event)) + "\n")
             self._log.flush()
             if event.fresh is not None:
+                self._trace.watch(len(self._clients))
                 self._trace.add(event.round, event.fresh)
         elif isinstance(event, RunEnded):
             rows = self._rows(event.clients)
@@ -177,7 +177,7 @@ class RunDirectory:
             "accuracy": reply.accuracy,
             "macro_f1": reply.macro_f1,
         }
-        names, truth, mixture = self._federation.names, self._federation.truth, self._federation.mixture
+        names, truth, mixture = self._clients.names, self._clients.truth, self._clients.mixture
         return [
             {"client": c}
             | ({} if names is None else {"name": names[c]})
@@ -226,16 +226,17 @@ class RunDirectory:
         checkpoint.replace_durably(temporary, self.path / name)
 
 
-def _is_free(path: Path) -> bool:
-    """Nothing there, or nothing but what a run that was killed in its first moment leaves."""
-    if not path.exists():
-        return True
-    if not path.is_dir():
-        return False
-    return all(
-        file.name.endswith(".part") or (file.name == "checkpoints" and not any(file.iterdir()))
+def check_free(path: Path) -> None:
+    """Nothing is there, or nothing but what a run that was killed in its first moment leaves (or Flower keeps)."""
+    if path.is_dir() and all(
+        file.name.endswith(".part") or file.name == FLOWER or (file.name == "checkpoints" and not any(file.iterdir()))
         for file in path.iterdir()
-    )
+    ):
+        return
+    if path.exists():
+        raise CoterieError(
+            f"{path}: exists already; choose another directory, or go on with it (--resume {path}, resume=True)"
+        )
 
 
 def _number(value: Any) -> Any:

@@ -7,9 +7,10 @@ what came back, with the ids of those who answered. Tasks carry tensors and numb
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass as validated
 from torch import Tensor
@@ -68,6 +69,14 @@ class Pick:
 
 
 @dataclass(frozen=True, eq=False)
+class Row:
+    """One vector, and which row of the server's it is: a `Pick` as one client is sent it over a network."""
+
+    theta: Tensor  # (P,)
+    row: int
+
+
+@dataclass(frozen=True, eq=False)
 class Best:
     """The row of least mean loss (or most correct answers) on the client's own training data; the lowest index
     wins a tie."""
@@ -106,7 +115,7 @@ class Own:
     default: Ref
 
 
-Ref: TypeAlias = All | Pick | Best | Mix | Own | Estimated
+Ref: TypeAlias = All | Pick | Row | Best | Mix | Own | Estimated
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +180,24 @@ Task: TypeAlias = Fit | Score | Evaluate
 # ------------------------------------------------------------------------------------------- replies
 
 
+class Elsewhere(Protocol):
+    """Models (n, P) that still lie where they were trained: a mean of them need not bring them here."""
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def combined(self, share: Tensor) -> Tensor:
+        """share (K, n) @ models, computed where they lie."""
+
+    def gathered(self) -> Tensor:
+        """All of them, brought here (once)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Answers to a `Fit`, one row per client that answered, by ascending id."""
@@ -178,15 +205,21 @@ class Fitted:
     ids: Tensor  # (n,)
     n: Tensor  # (n,) training samples
     loss: Tensor  # (n,) mean training loss over the visit's steps
-    theta: Tensor | None = None  # (n, P)
+    sent: Tensor | Elsewhere | None = None  # (n, P); for a mean of them pass the reply itself to `mean` or `mean_by`
     choice: Tensor | None = None  # (n,) which row a Pick or Best start was
+
+    @property
+    def theta(self) -> Tensor | None:
+        """The trained models (n, P), brought here if they lie elsewhere; None where none were sent."""
+        return self.sent if self.sent is None or isinstance(self.sent, Tensor) else self.sent.gathered()
 
     @property
     def models(self) -> Tensor:
         """The trained models (n, P)."""
-        if self.theta is None:
+        theta = self.theta
+        if theta is None:
             raise CoterieError("this Fit had send=False, its models stay with the clients")
-        return self.theta
+        return theta
 
     @property
     def chosen(self) -> Tensor:

@@ -4,12 +4,14 @@ of clients' models that keeps their angles.
 trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
 sketch.safetensors   ids, sketch (n, 256) of each client's model as last trained in one, its round, centers (K, 256)
 
-At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl.
+At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl. Clients
+that come while the run is under way are watched too, as long as there is room.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,24 +65,51 @@ class Trace:
     def __init__(self, path: Path, clients: int, seed: int, part: Tensor) -> None:
         self.path, self.ids = path, watched(clients, seed)
         self._sketch = Sketcher(part)
-        self._sketches = np.zeros((len(self.ids), WIDTH), dtype=np.float32)
-        self._round = np.zeros(len(self.ids), dtype=np.int64)  # 0: not trained yet
+        self._sketches = np.zeros((0, WIDTH), dtype=np.float32)  # of each of `ids`, once it has begun
+        self._round = np.zeros(0, dtype=np.int64)  # 0: not trained yet
         self._centers = np.zeros((0, WIDTH), dtype=np.float32)
         self._log: IO[str] | None = None
 
     def begin(self, done: int) -> None:
         """Open the files; rounds after `done` are forgotten."""
+        before, lines = read_trace(self.path)
+        if done and len(before):  # also where so many clients came meanwhile that others would be drawn now
+            self.ids = before
+        self._open([line for line in lines if line["round"] <= done])
+        for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
+            old = read_sketch(self.path, name)
+            if not done or old is None or old["round"].max(initial=0) > done:
+                continue
+            if np.array_equal(old["ids"], self.ids[: len(old["ids"])]):
+                self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
+                break
+        self._lengthen()
+
+    def watch(self, clients: int) -> None:
+        """So many clients there are now: those that came since are watched too, as long as there is room."""
+        first = int(self.ids[-1]) + 1 if len(self.ids) else 0
+        new = np.arange(first, min(clients, first + WATCHED - len(self.ids)))
+        if not len(new):
+            return
+        self.ids = np.concatenate([self.ids, new])
+        self._lengthen()
+        self.close()
+        self._open(read_trace(self.path)[1])
+
+    def _lengthen(self) -> None:
+        """Room for the models of those who have none here yet."""
+        more = len(self.ids) - len(self._round)
+        self._sketches = np.concatenate([self._sketches, np.zeros((more, WIDTH), dtype=np.float32)])
+        self._round = np.concatenate([self._round, np.zeros(more, dtype=np.int64)])
+
+    def _open(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Write these lines anew, about everyone who is watched by now, and go on behind them."""
         kept = [json.dumps({"ids": self.ids.tolist()})]
-        kept += [json.dumps(line, separators=(",", ":")) for line in read_trace(self.path)[1] if line["round"] <= done]
+        kept += [json.dumps(_wider(line, len(self.ids)), separators=(",", ":")) for line in lines]
         part = self.path / "trace.jsonl.part"
         part.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         replace_durably(part, self.path / "trace.jsonl")
         self._log = (self.path / "trace.jsonl").open("a", encoding="utf-8")
-        for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
-            old = read_sketch(self.path, name)
-            if done and old and np.array_equal(old["ids"], self.ids) and old["round"].max(initial=0) <= done:
-                self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
-                break
 
     def add(self, round_: int, fresh: Snapshot) -> None:
         """An evaluated round."""
@@ -130,6 +159,14 @@ class Trace:
             numbers = np.where(there & (reply.n.numpy()[rows] > 0), values.double().numpy()[rows], np.nan)
             out[name] = [None if np.isnan(v) else float(f"{v:.4g}") for v in numbers]
         return out
+
+
+def _wider(line: dict[str, Any], many: int) -> dict[str, Any]:
+    """A round's line, in which clients that came later were not there."""
+    columns = {name: values for name, values in line.items() if isinstance(values, list)}
+    return line | {
+        name: values + [-1 if name == "cluster" else None] * (many - len(values)) for name, values in columns.items()
+    }
 
 
 def read_trace(path: Path) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:

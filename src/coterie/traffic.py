@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.byclient import ByClient
 from coterie.engines.contract import Visit
 from coterie.memory import Memory
-from coterie.tasks import All, Best, Estimated, Fit, Fitted, Mix, Own, Pick, Ref, Reply, Score, Scored
+from coterie.tasks import All, Best, Estimated, Fit, Fitted, Mix, Own, Pick, Ref, Reply, Row, Score, Scored
 
 NUMBER = 4  # bytes of what is not a tensor: a cluster's number, a loss
 
@@ -28,7 +28,7 @@ def up(replies: Sequence[Reply]) -> int:
     total = 0
     for reply in replies:
         if isinstance(reply, Fitted):
-            total += 0 if reply.theta is None else _size(reply.theta)
+            total += 0 if reply.sent is None else reply.sent.nbytes
         elif isinstance(reply, Scored):
             total += _size(reply.scores)
         total += len(reply.ids) * NUMBER
@@ -54,7 +54,7 @@ def _to_one(visit: Visit, client: int, memory: Memory) -> int:
 
 def _vectors(ref: Ref | None, client: int, memory: Memory) -> Iterator[tuple[tuple[int, int], int]]:
     match ref:
-        case All(theta):
+        case All(theta) | Row(theta, _):
             yield (theta.data_ptr(), -1), _size(theta)
         case Pick(centers, labels):
             row = int(labels.at(labels.ids.new_tensor([client]))[0])

@@ -32,7 +32,7 @@ REFERENCE: Kind = ("sequential", None)
 ENGINES: list[Kind] = [
     (name, workers)
     for name in get_args(EngineConfig.model_fields["name"].annotation)
-    if name != "auto"  # which is one of the others
+    if name not in ("auto", "ray")  # one of the others; a cluster of its own (tests/distributed)
     for workers in ((None,) if name == "sequential" else (1, 2))
 ]
 PARALLEL = [kind for kind in ENGINES if kind[1] is not None]

@@ -163,6 +163,10 @@ class Federation:
         """What a server knows of the clients: their ids and how much they train on."""
         return Roster(torch.arange(len(self)), self.train.lengths)
 
+    def sizes(self, ids: Tensor) -> Tensor:
+        """How many training samples these clients have."""
+        return self.roster.n[ids]
+
     @cached_property
     def _starts(self) -> Tensor:
         return torch.tensor([0, *(len(d.y) for d in self.domains)]).cumsum(0)
@@ -287,6 +291,10 @@ class Federation:
             for numbers in (split.numbers, split.ends):
                 crc = zlib.crc32(numbers.contiguous().numpy().data, crc)
         return crc
+
+    def identity(self) -> str:
+        """What must agree for a checkpoint to be of this data."""
+        return f"{self.describe()}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

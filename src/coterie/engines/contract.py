@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -67,6 +67,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of processes and connections."""
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """An engine whose clients come and go; one that has everybody at hand has nothing to wait for."""
+
+    def wait(self) -> None:
+        """Before a round: until enough clients are there."""
 
 
 def reason(error: BaseException) -> str:

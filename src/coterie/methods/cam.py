@@ -99,7 +99,7 @@ class CAM:
             base = interpolated(base, residual.clusters)
         shared = state.shared
         for reply in residual.shared_replies:
-            shared = mean(reply.theta, weigh(reply, self.weights), empty=shared)
+            shared = mean(reply, weigh(reply, self.weights), empty=shared)
         return dataclasses.replace(after, base=base, shared=shared)
 
     def residual(self, state: Additive, ask: Any, train: bool) -> Residual:
@@ -122,7 +122,7 @@ class CAM:
         if self.without_global:
             return after
         reply = ask(Fit(All(state.shared), local=self.local, optimizer_slot="cam.global"))
-        shared = mean(reply.theta, weigh(reply, self.weights), empty=state.shared)
+        shared = mean(reply, weigh(reply, self.weights), empty=state.shared)
         return dataclasses.replace(after, shared=shared) if len(reply.ids) else state
 
     def joined(self, state: Additive) -> bool:

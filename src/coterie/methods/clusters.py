@@ -52,4 +52,4 @@ def assigned(state: C, ids: Tensor, labels: Tensor) -> C:
 
 def averaged(state: C, reply: Fitted, labels: Tensor, weights: Tensor) -> C:
     """The M-step: every cluster becomes the weighted mean of its members' models; an empty one keeps its own."""
-    return replace(state, centers=mean_by(labels, reply.theta, weights, empty=state.centers))
+    return replace(state, centers=mean_by(labels, reply, weights, empty=state.centers))

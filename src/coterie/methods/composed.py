@@ -41,7 +41,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, chosen_rows, count, enough_clients, random_models
+from coterie.methods.counting import ClusterCount, chosen_rows, count, enough_clients, random_models, too_few
 from coterie.methods.stocfl import GRADIENT
 from coterie.model import Model
 from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster, Score
@@ -116,6 +116,7 @@ class Composed:
     def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
         """Represent and cluster, where it is time to; train; average what is together."""
         clustering = not state.done and cohort.round >= self.first
+        clustering = clustering and (self.when == "every" or not too_few(self.k, cohort))
         if self.representation == "losses":
             centers = chosen_rows(state.centers, self.k, self.local, cohort, ask)
             state = dataclasses.replace(state, centers=centers)
@@ -130,7 +131,7 @@ class Composed:
             reply = ask(Fit(start, local=self.local, on=early.ids))
         else:
             reply = ask(Fit(start, local=self.local))
-        if reply.theta is None:
+        if reply.sent is None:
             return state
         if clustering:
             found = early or Represented(reply.ids, self.late(state, reply, start.centers))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.clustering import CountRule, choose_k
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, QuorumError
 from coterie.methods.contract import Ask
 from coterie.model import Model
 from coterie.tasks import All, Cohort, Fit, Local, Roster
@@ -26,6 +26,19 @@ def enough_clients(k: ClusterCount, roster: Roster) -> ClusterCount:
     if isinstance(k, int) and k > len(roster.ids):
         raise CoterieError(f"method.k: {k} clusters for {len(roster.ids)} clients; at most one cluster per client")
     return k
+
+
+def too_few(k: ClusterCount, cohort: Cohort) -> bool:
+    """Whether fewer clients are there now than clusters are to be found: there were enough, but some have left."""
+    return isinstance(k, int) and k > len(cohort.roster.ids)
+
+
+def wait_for_enough(k: ClusterCount, cohort: Cohort) -> None:
+    """A clustering that all later rounds build on is not made of fewer clients than clusters."""
+    if too_few(k, cohort):
+        raise QuorumError(
+            f"round {cohort.round + 1}: {len(cohort.roster.ids)} clients are there, too few to find {k} clusters among"
+        )
 
 
 def random_models(k: ClusterCount, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:

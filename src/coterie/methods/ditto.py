@@ -46,7 +46,7 @@ class Ditto(FedAvg):
                 ),
             ]
         )
-        return mean(shared.theta, weigh(shared, self.weights), empty=w)
+        return mean(shared, weigh(shared, self.weights), empty=w)
 
     def predictor(self, w: Tensor) -> Evaluate:
         """A client predicts with its personal model."""

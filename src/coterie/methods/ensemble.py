@@ -39,9 +39,7 @@ class FedAvgPlus:
     def round(self, members: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """K rounds of FedAvg side by side."""
         replies = ask([self.fit(w, slot) for slot, w in enumerate(members)])
-        return torch.stack(
-            [mean(r.theta, weigh(r, self.weights), empty=w) for r, w in zip(replies, members, strict=True)]
-        )
+        return torch.stack([mean(r, weigh(r, self.weights), empty=w) for r, w in zip(replies, members, strict=True)])
 
     def fit(self, w: Tensor, slot: int) -> Fit:
         """A member's training."""

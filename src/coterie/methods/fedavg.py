@@ -35,7 +35,7 @@ class FedAvg:
     def round(self, w: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """w <- sum_k n_k/n w_k, where w_k is what client k trains from w."""
         reply = ask(Fit(All(w), local=self.local))
-        return mean(reply.theta, weigh(reply, self.weights), empty=w)
+        return mean(reply, weigh(reply, self.weights), empty=w)
 
     def predictor(self, w: Tensor) -> Evaluate:
         """Everyone predicts with w."""

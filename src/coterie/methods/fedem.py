@@ -53,9 +53,7 @@ class FedEM:
         ]
         replies = ask([*tasks, Score(components, rule="posterior", prior=pi, save="fedem.pi")])
         fits = [r for r in replies if isinstance(r, Fitted)]
-        return torch.stack(
-            [mean(r.theta, weigh(r, self.weights), empty=w) for r, w in zip(fits, components, strict=True)]
-        )
+        return torch.stack([mean(r, weigh(r, self.weights), empty=w) for r, w in zip(fits, components, strict=True)])
 
     def predictor(self, components: Tensor) -> Evaluate:
         """sum_m pi_m p_m(y | x), a newcomer's pi estimated on the spot."""

@@ -29,7 +29,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients
+from coterie.methods.counting import ClusterCount, count, enough_clients, wait_for_enough
 from coterie.model import Model
 from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
 
@@ -89,6 +89,7 @@ class FedGroup:
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Algorithm 3."""
+        wait_for_enough(self.k, cohort)
         everyone = cohort.roster.ids
         m = self.k if isinstance(self.k, int) else 4
         many = min(m if self.grouping == "rcc" else self.alpha * m, len(everyone))

@@ -30,4 +30,4 @@ class FedProx(FedAvg):
     def round(self, w: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """As FedAvg, each client minimising F_k(w_k) + mu/2 |w_k - w|^2."""
         reply = ask(Fit(All(w), anchor=All(w), mu=self.mu, local=self.local))
-        return mean(reply.theta, weigh(reply, self.weights), empty=w)
+        return mean(reply, weigh(reply, self.weights), empty=w)

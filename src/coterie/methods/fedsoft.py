@@ -79,9 +79,7 @@ class FedSoft:
         mu = ByClient(ids, self.lam * total)
         reply = ask(Fit(start, anchor=anchor, mu=mu, local=self.local, save="fedsoft.w", on=taking_part))
         rows = torch.searchsorted(ids, reply.ids)
-        moved = [
-            mean(reply.theta, w[rows], empty=c) if w[rows].any() else c for w, c in zip(weight, centers, strict=True)
-        ]
+        moved = [mean(reply, w[rows], empty=c) if w[rows].any() else c for w, c in zip(weight, centers, strict=True)]
         return dataclasses.replace(state, centers=torch.stack(moved))
 
     def estimate(self, state: Soft, cohort: Cohort, ask: Ask) -> Soft:

@@ -28,7 +28,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import MOST, ClusterCount, count, enough_clients
+from coterie.methods.counting import MOST, ClusterCount, count, enough_clients, wait_for_enough
 from coterie.model import Model, Part
 from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Roster
 
@@ -64,6 +64,7 @@ class FeSEM:
 
     def first_clients(self, cohort: Cohort) -> Tensor:
         """The cohort and, where it is small, others drawn at random: k-means needs to see every kind."""
+        wait_for_enough(self.k, cohort)
         wanted = 0 if self.k == 1 else self.alpha * (self.k if isinstance(self.k, int) else MOST)
         others = cohort.roster.ids[~torch.isin(cohort.roster.ids, cohort.ids)]
         more = min(wanted - len(cohort.ids), len(others))

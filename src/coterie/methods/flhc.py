@@ -24,7 +24,7 @@ from coterie.domains import STRICT
 from coterie.means import Weighting, mean, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients
+from coterie.methods.counting import ClusterCount, count, enough_clients, too_few
 from coterie.model import Model
 from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
 
@@ -66,9 +66,9 @@ class FLHC:
 
     def round(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:
         """FedAvg, and in round `warmup` the clustering first."""
-        if state.stem is None and cohort.round < self.warmup:
+        if state.stem is None and (cohort.round < self.warmup or too_few(self.k, cohort)):
             reply = ask(Fit(All(state.centers[0]), local=self.local))
-            w = mean(reply.theta, weigh(reply, self.weights), empty=state.centers[0])
+            w = mean(reply, weigh(reply, self.weights), empty=state.centers[0])
             return dataclasses.replace(state, centers=w[None])
         if state.stem is None:
             return self.cluster(state, cohort, ask)

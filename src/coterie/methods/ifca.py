@@ -43,7 +43,7 @@ class IFCA:
         reply = ask(Fit(Best(centers, by=self.choose_by), local=self.local))
         if reply.choice is None:  # nobody answered
             return centers
-        return mean_by(reply.choice, reply.theta, weigh(reply, self.weights), empty=centers)
+        return mean_by(reply.choice, reply, weigh(reply, self.weights), empty=centers)
 
     def predictor(self, centers: Tensor) -> Evaluate:
         """Everyone, newcomers too, predicts with the center of least loss on its own training data."""

@@ -57,7 +57,7 @@ class Residual:
             if isinstance(one, Fit) and isinstance(one.start, Pick | Best) and isinstance(reply, Fitted):
                 self.clusters.append(Trained(one.start.centers, reply))
         others = (r for i, r in enumerate(replies) if i not in mine and isinstance(r, Fitted))
-        self.shared_replies += [r for r in others if r.theta is not None]
+        self.shared_replies += [r for r in others if r.sent is not None]
         return kept[0] if single else kept
 
     def scored(self, ref: Ref) -> Ref:

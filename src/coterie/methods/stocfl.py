@@ -82,7 +82,7 @@ class StoCFL:
         shared = Fit(All(state.omega), local=self.local, optimizer_slot="stocfl.global", on=met)
         if self.global_update == "parallel":
             reply, fitted = ask([fit, shared])
-            omega = mean(fitted.theta, weigh(fitted, self.weights), empty=state.omega)
+            omega = mean(fitted, weigh(fitted, self.weights), empty=state.omega)
         else:
             reply, omega = ask(fit), self.chain(state.omega, shared, met, ask)
         if reply.choice is not None:

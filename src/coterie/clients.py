@@ -1,0 +1,46 @@
+"""What a server knows of its clients, whether it simulates them all or only hears of them over a network."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.tasks import Roster
+
+
+class Clients(Protocol):
+    """Clients come and go. An id is given out once and never again: ids are 0..len-1, also of those that are away.
+
+    A `Federation`, which has all the data, is one: everyone is there, always.
+    """
+
+    @property
+    def roster(self) -> Roster:
+        """Those that can be asked now, ids ascending; the same object as long as nothing has changed."""
+
+    @property
+    def truth(self) -> NDArray[np.int64] | None:
+        """(len,) the true cluster of each, where it is known."""
+
+    @property
+    def mixture(self) -> NDArray[np.float64] | None:
+        """(len, S) how much of each distribution a client is, where that is known."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """(len,) where they have names."""
+
+    def __len__(self) -> int:
+        """How many ids were ever given out."""
+
+    def describe(self) -> str:
+        """One line about them."""
+
+    def identity(self) -> str:
+        """What must agree for a checkpoint to be of these clients; it does not change as they come and go."""
+
+    def sizes(self, ids: Tensor) -> Tensor:
+        """How many training samples these clients have, also those that are away."""

@@ -1,0 +1,54 @@
+"""A run over a real network, from a configuration: the same driver, methods and run directory as in a simulation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.config import build_method, method_and_model
+from coterie.driver import drive
+from coterie.errors import CoterieError
+from coterie.events import Listener
+from coterie.network.engine import Federated
+from coterie.network.errand import Plan
+from coterie.network.members import Members
+from coterie.network.post import Post
+from coterie.network.settings import ServerConfig
+from coterie.result import Result
+from coterie.setup import named_model
+from coterie.store import KEPT, RunDirectory
+
+
+def conduct(
+    post: Post,
+    config: ServerConfig,
+    path: Path,
+    *,
+    resume: bool = False,
+    keys: Callable[[], dict[str, str]] | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Result[Any]:
+    """Wait for clients, build what fits their data, and train. `keys`: clients' names by their public keys."""
+    method = build_method(config)
+    members = Members.read(path) if resume else Members()
+    # Clients keep as far back as the oldest checkpoint that the server may go back to.
+    engine = Federated(*(post, members, config.network), keys=keys, keep_rounds=KEPT * config.checkpoint_every, say=say)
+    engine.wait()
+    if members.shape is None:
+        raise CoterieError("no client has said what its data looks like")
+    model = named_model(config.model.name, config.model.params, members.shape)
+    engine.network = Plan(
+        config.model.name,
+        json.dumps(config.model.params, sort_keys=True),
+        members.shape.input_shape,
+        members.shape.outputs,
+        model.loss,
+        model.size,
+    )
+    tree = config.dump() | method_and_model(config, method)
+    store = RunDirectory(path, method, model, members, config.settings, resume, tree)
+    members.path = path
+    return drive(method, model, members, config.settings, engine, store, listeners)

@@ -1,0 +1,108 @@
+"""`coterie client`: a SuperNode of its own, and its messages answered by this process, with this client's data."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from flwr.app import Message
+from flwr.common.constant import SubStatus
+from flwr.supercore.run import RunNotRunningException
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from coterie.errors import CoterieError
+from coterie.network import runtime
+from coterie.network.certs import ClientFiles
+from coterie.network.desk import Desk
+from coterie.network.errand import Refusal
+from coterie.network.records import from_records, to_records
+from coterie.network.runtime import Address, Taken
+from coterie.network.wire import WireError, pack_up
+
+PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
+POLL = 0.1  # seconds between two looks for a message
+START = 120.0  # seconds a SuperNode has to listen
+PATIENCE = 3.0  # seconds in which the SuperNode must answer
+REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode")  # what it says where it is not let in
+TRIES = 3  # a server that has just started may not know this client's key yet
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The server, and how this client proves itself to it (None: without TLS and keys)."""
+
+    server: str  # host:port
+    files: ClientFiles | None
+
+
+def attend(
+    to: Membership, desk: Desk, home: Path, port: int | None = None, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Answer the server's messages until this process is ended. A SuperNode that ends is started again."""
+    about = desk.about()  # a mistake in the data is told before anything is sent
+    say(f"{about.name}: {about.train} training and {about.test} test samples of shape {about.input_shape}")
+    at = Address("127.0.0.1", port or runtime.free_port(), None)
+    refused = 0
+    while True:
+        secret = _fresh_secret(home)
+        process = runtime.start(_command(to, at, secret), home)
+        try:
+            runtime.wait_for_port(process, at, home, PROGRAM, START)
+            say(f"connecting to {to.server}")
+            answered = _answer(process, at, secret.read_bytes(), desk)
+        finally:
+            runtime.stop(process)
+            secret.unlink(missing_ok=True)
+        said = runtime.last_words(home, PROGRAM)
+        refused = refused + 1 if any(word in said for word in REFUSED) and not answered else 0
+        if refused == TRIES:
+            raise CoterieError(f"the server at {to.server} does not let this client in: {said}")
+        say(f"the SuperNode ended ({said}); starting it again")
+        time.sleep(runtime.GRACE)
+
+
+def _fresh_secret(home: Path) -> Path:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return runtime.secret_file(home)
+
+
+def _command(to: Membership, at: Address, secret: Path) -> list[str]:
+    command = [PROGRAM, "--superlink", to.server, "--host", at.host, "--port", str(at.port)]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    if to.files is None:
+        return [*command, "--insecure"]
+    return [*command, "--root-certificates", str(to.files.ca), "--auth-supernode-private-key", str(to.files.key)]
+
+
+def _answer(process: subprocess.Popen[bytes], at: Address, secret: bytes, desk: Desk) -> int:
+    """Message after message, until the SuperNode ends; returns how many there were."""
+    answered = 0
+    with runtime.talking(at, PATIENCE, *runtime.for_tasks(secret)) as client:
+        while process.poll() is None:
+            try:
+                taken = runtime.acquire(client, TASK)
+                if taken is not None:
+                    _carry_out(at, taken, desk)
+                    answered += 1
+                    continue
+            except (httpx.HTTPError, RunNotRunningException) as error:
+                if process.poll() is None:
+                    desk.say(f"a message could not be answered ({type(error).__name__}: {error})")
+            time.sleep(POLL)
+    return answered
+
+
+def _carry_out(at: Address, taken: Taken, desk: Desk) -> None:
+    """One message. Flower's bundle, which comes with it, is left alone."""
+    with runtime.talking(at, PATIENCE, *runtime.for_a_task(taken.token, TASK)) as client, runtime.beating(client):
+        message, context, _, _ = pull_task_input(client)
+        try:
+            reply = desk.answer(from_records(message.content))
+        except WireError as error:
+            reply = pack_up(Refusal.of(error))
+        push_message(client, Message(to_records(reply), reply_to=message), context)
+        push_task_output(client, context, SubStatus.COMPLETED, "")

@@ -1,0 +1,80 @@
+"""What a client says of its own data, as a federation of one."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from coterie.catalogue import DATASETS
+from coterie.data.dataset import Dataset
+from coterie.data.federation import Federation, Ragged
+from coterie.data.own import split_at_random
+from coterie.errors import CoterieError
+
+READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+
+
+def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
+    """From `module:function` or a file, with parameters after commas: `a.csv,y=outcome`.
+
+    A function gives (x, y), (x_train, y_train, x_test, y_test), or a Federation of one client. Where the data has no
+    test part of its own, `test` of it is held out.
+    """
+    name, *words = place.split(",")
+    params = dict(_word(word) for word in words)
+    test = float(params.pop("test", test))
+    if ":" in name and not Path(name).exists():
+        return _from_function(name, params, test, seed)
+    path = Path(name)
+    kind = "image-folder" if path.is_dir() else READERS.get(path.suffix.lower())
+    if kind is None:
+        raise CoterieError(
+            f"--data {name}: expected module:function, a folder of images, or a file ending in {', '.join(READERS)}"
+        )
+    made = DATASETS.build(kind, {"path": name, **params})
+    return one_client(made(), test, seed)
+
+
+def one_client(data: Dataset, test: float, seed: int) -> Federation:
+    """All of a data set as the data of one client."""
+    if data.client is not None and len(set(data.client.tolist())) > 1:
+        raise CoterieError(f"--data: '{data.name}' says that its samples are of several clients; a client has its own")
+    if data.official is not None:
+        kept, out = np.flatnonzero(~data.official), np.flatnonzero(data.official)
+    else:
+        kept, out = split_at_random(len(data.y), test, seed, 0)
+    return Federation(
+        (data.domain,), Ragged.of([kept]), Ragged.of([out]), kind=data.kind, outputs=data.classes, name=data.name
+    )
+
+
+def _from_function(name: str, params: dict[str, Any], test: float, seed: int) -> Federation:
+    found = DATASETS.find(name)
+    if not callable(found):
+        raise CoterieError(f"--data {name}: is a {type(found).__name__}, not a function")
+    try:
+        inspect.signature(found).bind(**params)
+    except TypeError as error:
+        raise CoterieError(f"--data {name}: does not take these parameters: {error}") from None
+    made = found(**params)
+    if isinstance(made, Dataset):
+        return one_client(made, test, seed)
+    if isinstance(made, Federation):
+        return made
+    if not isinstance(made, tuple | list):
+        raise CoterieError(
+            f"--data {name}: gave a {type(made).__name__}; expected (x, y), (x_train, y_train, x_test, y_test) "
+            "or a coterie.Federation of one client"
+        )
+    return Federation.from_arrays([tuple(made)], test=test, seed=seed)
+
+
+def _word(word: str) -> tuple[str, Any]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise CoterieError(f"--data: '{word}': expected key=value after the comma, for example y=outcome")
+    return key, yaml.safe_load(value)

@@ -1,0 +1,94 @@
+"""`coterie server`: train with real clients over a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.errors import CoterieError
+
+
+def server(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
+    certs: Annotated[Path | None, typer.Option(metavar="DIR", help="What `coterie certs` made.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for a try-out only.")] = False,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
+    ] = False,
+) -> None:
+    """Train with real clients. The data stays with them; a file for `coterie run` will do.
+
+    Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
+    """
+    from coterie.config import read_file, split_words
+    from coterie.grid import free_directory
+    from coterie.network.need import need_flower
+    from coterie.network.settings import read
+
+    need_flower("coterie server")
+    if (certs is None) != insecure:
+        raise CoterieError(
+            "--certs DIR (see `coterie certs`) or, for a try-out on one machine, --insecure"
+            + ("" if certs is None else "; not both")
+        )
+    file, changes = split_words(words or [])
+    if resume is not None and (file is not None or out is not None):
+        raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
+    if resume is not None and not (resume / "config.yaml").is_file():
+        raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
+    config = read(file, changes, None if resume is None else read_file(resume / "config.yaml"))
+    path = resume or out or free_directory(config.method.name)
+    _run(config, path, host, port, certs, resume is not None, as_json)
+
+
+def _run(config: object, path: Path, host: str, port: int, certs: Path | None, resume: bool, as_json: bool) -> None:
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from coterie import console
+    from coterie.config import build_method
+    from coterie.network.serve import Listening, serve
+    from coterie.network.settings import ServerConfig
+    from coterie.store import check_free
+
+    assert isinstance(config, ServerConfig)
+    build_method(config)  # a mistake in it is told before anything listens
+    if not resume:
+        check_free(path)
+    stderr = Console(stderr=True, quiet=as_json)
+
+    def say(line: str) -> None:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    try:
+        with console.progress(stderr, config.method.name) as listen:
+            result = serve(config, path, Listening(host, port, certs), resume=resume, listeners=[listen], say=say)
+    except KeyboardInterrupt:
+        begun = (path / "config.yaml").is_file()
+        sys.stderr.write("interrupted" + (f"; go on with: coterie server --resume {path}\n" if begun else "\n"))
+        raise typer.Exit(130) from None
+    if as_json:
+        found = {"run_dir": str(path), "rounds": config.rounds} | console.as_json(result.summary)
+        sys.stdout.write(json.dumps(found | {"seconds": round(result.seconds, 3)}, indent=2) + "\n")
+        return
+    stdout = Console()
+    stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
+    lost = console.missing_line(result.history)
+    if lost:
+        stdout.print(lost, style="yellow")
+    stdout.print(f"run directory: {path}", soft_wrap=True, highlight=False, markup=False, emoji=False)

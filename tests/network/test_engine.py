@@ -1,0 +1,420 @@
+"""The network engine, its members and its clients' desks, without a network: the same results as in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from posts import desk, groups, post_of
+
+import coterie
+from coterie.catalogue import METHODS
+from coterie.codec import pack
+from coterie.config import build_method
+from coterie.data.federation import Federation
+from coterie.errors import CoterieError, QuorumError
+from coterie.events import Event, RoundDone
+from coterie.network import engine as engine_module
+from coterie.network.conduct import conduct
+from coterie.network.engine import VERSION
+from coterie.network.errand import Errand, Report, read_as_client, read_as_server
+from coterie.network.members import Members
+from coterie.network.post import Lost
+from coterie.network.settings import ServerConfig, read
+from coterie.network.wire import Packed, Parcel, pack_up
+from coterie.result import Result
+
+CLIENTS = 6
+WORDS = ("rounds=3", "model=linear", f"network.clients={CLIENTS}", "local.epochs=2", "local.batch=8", "local.lr=0.2")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "ROLL_CALL", 0.01)
+
+
+def config(*words: str) -> ServerConfig:
+    return read(None, [*WORDS, *words])
+
+
+def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
+    """The same run by the reference engine."""
+    federation = Federation.from_arrays(groups(clients), outputs=3)
+    settings = made.settings
+    return coterie.run(
+        build_method(made),
+        federation,
+        "linear",
+        rounds=settings.rounds,
+        seed=settings.seed,
+        participation=settings.participation,
+        evaluate_every=settings.evaluate_every,
+    )
+
+
+def tensors(state: object) -> list[torch.Tensor]:
+    return pack(state)[1]
+
+
+def same(one: Result[Any], other: Result[Any]) -> None:
+    for a, b in zip(tensors(one.state), tensors(other.state), strict=True):
+        assert torch.equal(a, b)
+    assert one.clients.ids.tolist() == other.clients.ids.tolist()
+    assert torch.equal(one.clients.accuracy, other.clients.accuracy)
+    if one.clients.choice is not None:
+        assert other.clients.choice is not None
+        assert one.clients.choice.tolist() == other.clients.choice.tolist()
+
+
+WRAPPED = {"cam": ("method.base.name=ifca", "method.base.k=2")}
+
+
+@pytest.mark.parametrize("method", METHODS.places)
+def test_every_method_gives_the_bits_of_one_process(method: str, tmp_path: Path) -> None:
+    made = config(f"method.name={method}", *WRAPPED.get(method, ()))
+    there = conduct(post_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")
+    same(there, in_process(made))
+
+
+@pytest.mark.parametrize("words", [("local.momentum=0.9", "local.keep_optimizer=true"), ("participation=0.5",)])
+def test_what_clients_keep_and_who_is_drawn_are_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
+    made = config("method.name=ditto", "rounds=4", *words)
+    there = conduct(post_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")
+    same(there, in_process(made))
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_after(round_: int) -> Any:
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == round_:
+            raise StopError
+
+    return listen
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 3])
+def test_a_server_that_was_killed_goes_on_to_the_same_bits(checkpoint_every: int, tmp_path: Path) -> None:
+    """Clients' own models are ahead of the server's checkpoint when it comes back."""
+    made = config("method.name=ditto", "rounds=6", f"checkpoint_every={checkpoint_every}", "local.keep_optimizer=true")
+    whole = conduct(post_of(groups(CLIENTS), tmp_path / "a"), made, tmp_path / "whole")
+    post = post_of(groups(CLIENTS), tmp_path / "b")
+    with pytest.raises(StopError):
+        conduct(post, made, tmp_path / "run", listeners=[stop_after(5)])
+    again = conduct(post, made, tmp_path / "run", resume=True)
+    same(again, whole)
+    assert [event.round for event in again.history][-1] == 6
+
+
+def test_clients_throw_away_what_nobody_will_ask_for(tmp_path: Path) -> None:
+    made = config("method.name=ditto", "rounds=8")
+    conduct(post_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")
+    kept = list((tmp_path / "clients" / "c00").rglob("*.safetensors"))
+    assert 2 <= len(kept) <= 4
+
+
+def test_a_client_that_lost_what_it_kept_begins_afresh(tmp_path: Path) -> None:
+    made = config("method.name=ditto", "rounds=4")
+    said: list[str] = []
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+
+    def forget(event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 2:
+            for file in (tmp_path / "clients" / "c03").rglob("*.safetensors"):
+                file.unlink()
+
+    result = conduct(post, made, tmp_path / "run", listeners=[forget], say=said.append)
+    assert any("c03" in line and "afresh" in line for line in said)
+    assert len(result.clients.ids) == CLIENTS
+
+
+def test_a_lost_report_leaves_no_trace(tmp_path: Path) -> None:
+    """The client has trained and kept its model, the server never hears of it: next time it starts from before."""
+    made = config("method.name=ditto", "rounds=1", "quorum=0", "network.deadline=0.05")
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    lose = 100 + 2
+    post.bend = lambda node, parcel: None if node == lose and _is_report(parcel) else parcel
+    conduct(post, made, tmp_path / "run", say=print)
+    later = config("method.name=ditto", "rounds=2", "quorum=0", "network.deadline=0.05")
+    post.bend = lambda _, parcel: parcel
+    post.sent.clear()
+    conduct(post, later, tmp_path / "run", resume=True)
+    bases = {letter.node: _base(letter.parcel) for letter in post.sent if _base(letter.parcel) != "hello"}
+    assert bases[lose] is not None  # by the second evaluation it keeps what it trained in round 2 ...
+    first = next(
+        _base(letter.parcel) for letter in post.sent if letter.node == lose and _base(letter.parcel) != "hello"
+    )
+    assert first is None  # ... which began as if round 1 had never been
+
+
+def _is_report(parcel: Parcel) -> bool:
+    return isinstance(read_as_server(parcel), Report)
+
+
+def _base(parcel: Parcel) -> int | str | None:
+    asked = read_as_client(parcel)
+    return asked.base if isinstance(asked, Errand) else "hello"
+
+
+# -------------------------------------------------------------------------------------------- coming and going
+
+
+def test_a_client_that_comes_in_mid_training_is_taken_in(tmp_path: Path) -> None:
+    made = config("method.name=wecfl", "method.k=2", "rounds=6")
+    said: list[str] = []
+    everyone = groups(CLIENTS + 2)
+    post = post_of(everyone[:CLIENTS], tmp_path / "clients")
+
+    def come(event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 2:
+            post.desks |= {200 + i: desk(i, everyone[i], tmp_path / "clients") for i in (CLIENTS, CLIENTS + 1)}
+
+    result = conduct(post, made, tmp_path / "run", listeners=[come], say=said.append)
+    assert result.clients.ids.tolist() == list(range(CLIENTS + 2))
+    found = result.clients.choice
+    assert found is not None
+    assert len({int(found[i]) for i in range(0, CLIENTS + 2, 2)}) == 1
+    assert len({int(found[i]) for i in range(1, CLIENTS + 2, 2)}) == 1
+    assert found[0] != found[1]
+    assert [event.asked for event in result.history] == [6, 6, 8, 8, 8, 8]
+    assert any("c07" in line for line in said)
+
+
+def test_a_client_that_leaves_is_missed_and_returns_under_its_old_id(tmp_path: Path) -> None:
+    made = config("method.name=ifca", "method.k=2", "rounds=6", "network.clients=4")
+    clients = groups(CLIENTS)
+    post = post_of(clients, tmp_path / "clients")
+
+    def change(event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 2:
+            del post.desks[101]
+        if isinstance(event, RoundDone) and event.round == 4:
+            post.desks[999] = desk(1, clients[1], tmp_path / "clients")  # a new node, the old name
+
+    result = conduct(post, made, tmp_path / "run", listeners=[change])
+    assert [event.asked for event in result.history] == [6, 6, 5, 5, 6, 6]
+    assert result.clients.ids.tolist() == list(range(CLIENTS))
+
+
+def test_who_leaves_during_a_visit_is_not_waited_for(tmp_path: Path) -> None:
+    made = config("method.name=fedavg", "rounds=2", "network.clients=4", "network.deadline=3600")
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+
+    def bend(node: int, parcel: Parcel) -> Parcel | None:
+        if node == 103 and _is_report(parcel):
+            post.desks.pop(103, None)
+            return None
+        return parcel
+
+    post.bend = bend
+    result = conduct(post, made, tmp_path / "run")
+    assert [(m.client, m.reason) for m in result.history[0].missing] == [(3, "left during the visit")]
+    assert result.history[1].asked == CLIENTS - 1
+
+
+def test_a_deadline_and_a_quorum(tmp_path: Path) -> None:
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    post.bend = lambda node, parcel: None if node in (101, 102) and _is_report(parcel) else parcel
+    made = config("method.name=fedavg", "rounds=1", "network.deadline=0.05", "quorum=0.6")
+    result = conduct(post, made, tmp_path / "run")
+    assert [m.client for m in result.history[0].missing] == [1, 2]
+    assert "no answer within 0.05 s" in result.history[0].missing[0].reason
+    with pytest.raises(QuorumError, match="4 of 6 clients answered, the quorum is 5"):
+        conduct(post, config("method.name=fedavg", "network.deadline=0.05", "quorum=0.8"), tmp_path / "run2")
+
+
+def test_enough_ends_a_visit_early(tmp_path: Path) -> None:
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    post.bend = lambda node, parcel: None if node == 105 and _is_report(parcel) else parcel
+    made = config("method.name=fedavg", "rounds=1", "network.deadline=3600", "network.enough=0.8")
+    result = conduct(post, made, tmp_path / "run")
+    assert [(m.client, m.reason) for m in result.history[0].missing] == [(5, "not needed any more")]
+
+
+def test_patience_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 3))
+    monkeypatch.setattr("coterie.network.engine.time.monotonic", lambda: float(next(clock)))
+    with pytest.raises(CoterieError, match=r"network.patience: after 5 s only 2 of 6 clients"):
+        conduct(post_of(groups(2), tmp_path / "clients"), config("network.patience=5"), tmp_path / "run")
+
+
+# -------------------------------------------------------------------------------------------------- strangers
+
+
+def nan_model(parcel: Parcel) -> Parcel:
+    arrays = [Packed(a.dtype, a.shape, np.full(a.shape, np.nan, np.float32).tobytes()) for a in parcel.arrays]
+    return Parcel(parcel.outline, tuple(arrays))
+
+
+def short_model(parcel: Parcel) -> Parcel:
+    report = read_as_server(parcel)
+    assert isinstance(report, Report)
+    answer: Any = report.answers[0]
+    short = dataclasses.replace(answer, theta=answer.theta[:-1].clone())
+    return pack_up(dataclasses.replace(report, answers=(short,)))
+
+
+def another_client(parcel: Parcel) -> Parcel:
+    report = read_as_server(parcel)
+    assert isinstance(report, Report)
+    return pack_up(dataclasses.replace(report, client=0))
+
+
+def larger(parcel: Parcel) -> Parcel:
+    report = read_as_server(parcel)
+    assert isinstance(report, Report)
+    answer: Any = report.answers[0]
+    return pack_up(dataclasses.replace(report, answers=(dataclasses.replace(answer, n=10_000),)))
+
+
+HOSTILE: dict[str, tuple[Callable[[Parcel], Parcel | Lost], str]] = {
+    "weight": (larger, "10000 samples"),
+    "NaN": (nan_model, "NaN or Inf"),
+    "shape": (short_model, "theta"),
+    "other": (another_client, "answered another errand"),
+    "noise": (lambda _: Parcel("{]", ()), ""),
+    "huge": (lambda parcel: Parcel(" " * (32 << 20), parcel.arrays), ""),
+    "lost": (lambda _: Lost("Flower says: no (code 5)"), "code 5"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_reply_that_cannot_be_is_refused_logged_and_survived(how: str, tmp_path: Path) -> None:
+    made = config("method.name=fedavg", "rounds=2")
+    said: list[str] = []
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    bend, words = HOSTILE[how]
+    fits: list[int] = []
+
+    def once(node: int, parcel: Parcel) -> Parcel | Lost | None:
+        if node == 104 and _is_report(parcel) and not fits:
+            fits.append(node)
+            return bend(parcel)
+        return parcel
+
+    post.bend = once
+    result = conduct(post, made, tmp_path / "run", say=said.append)
+    (missing,) = result.history[0].missing
+    assert missing.client == 4
+    assert words in missing.reason
+    assert any("c04" in line for line in said)
+    assert not result.history[1].missing
+
+
+def test_with_keys_a_client_is_who_its_key_says(tmp_path: Path) -> None:
+    post = post_of(groups(4), tmp_path / "clients")
+    said: list[str] = []
+    post.desks[103].name = "c00"  # the fourth claims to be the first
+    post.keys = {100: "key a\n", 101: "key b\n", 102: "stranger", 103: "key d"}
+    names = {"key a": "anna", "key b": "bert", "key d": "dora"}
+    made = read(None, [*WORDS, "method.name=fedavg", "network.clients=3"])
+    result = conduct(post, made, tmp_path / "run", keys=lambda: names, say=said.append)
+    assert Members.read(tmp_path / "run").names == ("anna", "bert", "dora")
+    assert any("102" in line and "key" in line for line in said)
+    assert len(result.clients.ids) == 3
+
+
+def test_data_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
+    clients = groups(CLIENTS)
+    post = post_of(clients, tmp_path / "clients")
+    said: list[str] = []
+    x, y, x_test, y_test = clients[0]
+    wide = (np.concatenate([x, x], 1), y, np.concatenate([x_test, x_test], 1), y_test)
+
+    def come(event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 1:
+            post.desks[300] = desk(9, wide, tmp_path / "clients")
+
+    result = conduct(post, config("method.name=fedavg"), tmp_path / "run", listeners=[come], say=said.append)
+    assert any("300" in line and "(12,)" in line for line in said)
+    assert len(result.clients.ids) == CLIENTS
+
+
+def test_a_greeting_that_was_lost_is_repeated(tmp_path: Path) -> None:
+    post, lost = post_of(groups(CLIENTS), tmp_path / "clients"), set[int]()
+
+    def bend(node: int, parcel: Parcel) -> Parcel | Lost:
+        if node == 102 and node not in lost:
+            lost.add(node)
+            return Lost("Flower says: gone (code 3)")
+        return parcel
+
+    post.bend = bend
+    assert len(conduct(post, config("method.name=fedavg"), tmp_path / "run").clients.ids) == CLIENTS
+    assert lost
+
+
+def test_first_clients_that_do_not_fit_together_end_it(tmp_path: Path) -> None:
+    clients = groups(CLIENTS)
+    post = post_of(clients, tmp_path / "clients")
+    x, y, x_test, y_test = clients[0]
+    wide = (np.concatenate([x, x], 1), y, np.concatenate([x_test, x_test], 1), y_test)
+    post.desks[105] = desk(5, wide, tmp_path / "clients")
+    with pytest.raises(CoterieError, match=r"do not fit together: c00 .* c05"):
+        conduct(post, config("method.name=fedavg"), tmp_path / "run")
+
+
+def test_a_network_named_over_the_wire_is_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nets.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(6, 3)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = config("model.name=nets:Net", "method.name=fedavg", "rounds=1")
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    with pytest.raises(QuorumError, match="was not told to trust it"):
+        conduct(post, made, tmp_path / "run")
+    for one in post.desks.values():
+        one.trusted = ("nets:Net",)
+    assert len(conduct(post, made, tmp_path / "again").clients.ids) == CLIENTS
+
+
+def test_ids_are_written_down_before_they_are_used(tmp_path: Path) -> None:
+    made = config("method.name=fedavg", "rounds=2")
+
+    def look(event: Event) -> None:
+        if isinstance(event, RoundDone):
+            assert Members.read(tmp_path / "run").names == tuple(f"c{i:02d}" for i in range(CLIENTS))
+
+    conduct(post_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run", listeners=[look])
+
+
+def test_the_servers_memory_of_a_client_is_a_number(tmp_path: Path) -> None:
+    made = config("method.name=ditto", "rounds=2")
+    result = conduct(post_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")
+    assert all(set(result.memory.read(c)) == {VERSION} for c in range(CLIENTS))
+
+
+@pytest.mark.parametrize("word", ["dropout=0.1", "newcomers=0.2", "evaluate_whom=met"])
+def test_what_is_for_simulations_is_refused(word: str) -> None:
+    with pytest.raises(CoterieError, match="is for simulations"):
+        config(word)
+
+
+def test_a_file_for_a_simulation_will_do(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {name: digits}\nengine: workers\nmethod: {name: ifca, k: 3}\nrounds: 7\n")
+    made = read(file, ["network.clients=4"])
+    assert (made.method.name, made.method.params, made.rounds, made.network.clients) == ("ifca", {"k": 3}, 7, 4)
+    assert made.checkpoint_every == 1
+
+
+def test_compressed_parcels_give_the_same(tmp_path: Path) -> None:
+    plain = conduct(post_of(groups(CLIENTS), tmp_path / "a"), config("method.name=ifca"), tmp_path / "plain")
+    made = config("method.name=ifca", "network.compress=true")
+    same(conduct(post_of(groups(CLIENTS), tmp_path / "b"), made, tmp_path / "packed"), plain)
+
+
+def test_an_errand_carries_what_its_client_needs_only(tmp_path: Path) -> None:
+    """Of WeCFL's three models a client is sent its own."""
+    post = post_of(groups(CLIENTS), tmp_path / "clients")
+    conduct(post, config("method.name=wecfl", "method.k=3", "rounds=3"), tmp_path / "run")
+    size = (6 + 1) * 3 * 4
+    assert all(sum(len(a.data) for a in letter.parcel.arrays) <= size for letter in post.sent)
