@@ -19,7 +19,7 @@ CELL = 'style="text-align:right;padding:2px 10px"'
 
 def html(result: Result[Any]) -> str:
     """Everything escaped, the colours the notebook's own."""
-    title = escape(f"{type(result.method).__name__}: {result.federation.describe()}")
+    title = escape(f"{type(result.method).__name__}: {result.known.describe()}")
     parts = [_summary(result), _clusters(result), _curve(result)]
     columns = "".join(f'<div style="margin:4px 24px 4px 0">{part}</div>' for part in parts if part)
     beside = "display:flex;flex-wrap:wrap;align-items:flex-start"

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,7 +110,7 @@ class Nodes:
             subprocess.run(["ip", "netns", "del", self._name(node)], check=True)
         return self.alive()
 
-    def wait_for(self, what, told: str, seconds: float = 180) -> None:  # type: ignore[no-untyped-def]
+    def wait_for(self, what: Callable[[], object], told: str, seconds: float = 180) -> None:
         """Until something is so."""
         deadline = time.monotonic() + seconds
         while not what():

@@ -136,7 +136,7 @@ def test_clients_and_the_superlink_die_and_a_newcomer_and_a_villain_come(stage: 
     assert 1 in missed, "bert was killed in mid-training"
     assert "bert" not in names
     assert names["anna"]["cluster"] == names["cora"]["cluster"]
-    assert "emil" in said
+    assert said.count("client 4 (emil): ") + said.count("client 3 (emil): ") >= 2, said  # garbage, shape, size: refused
     assert "Traceback" not in said
     # Bert comes back, under its old number.
     stage.client("bert", log="bert-again")

@@ -80,7 +80,7 @@ class Scattered:
         """All models, brought here once; the workers' machines may then forget them."""
         if self._here is None:
             here = torch.empty(len(self), self._size, dtype=self.dtype)
-            lost = [part for part in self._parts if not self._fetch(part, here)][:0]
+            lost = [part for part in self._parts if not self._fetch(part, here)]
             if lost:
                 found = self._again(part.clients for part in lost)
                 if not all(self._fetch(part, here) for part in found):

@@ -62,11 +62,9 @@ class Wire:
     server_mbit: float = 1000.0
 
     def __post_init__(self) -> None:
-        for name in ("mbit", "server_mbit"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise CoterieError(
-                    f"--{name.replace('_', '-')}: megabits per second above 0, not {getattr(self, name)}"
-                )
+        for option, rate in (("--mbit", self.mbit), ("--server-mbit", self.server_mbit)):
+            if not (math.isfinite(rate) and rate > 0):
+                raise CoterieError(f"{option}: megabits per second above 0, not {rate}")
         if not (math.isfinite(self.ms) and self.ms >= 0):
             raise CoterieError(f"--ms: milliseconds from 0 on, not {self.ms}")
 

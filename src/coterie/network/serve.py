@@ -146,12 +146,12 @@ class Link:
 @contextmanager
 def linked(at: Listening, home: Path) -> Iterator[Link]:
     """A SuperLink, ended afterwards."""
+    files = at.files()
     runtime.check_free(at.host, at.port)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     secret = runtime.secret_file(home)
     command = ["flower-superlink", "--host", at.host, "--port", str(at.port), "--isolation", "process"]
     command += ["--database", str(home / "state.db"), "--superexec-auth-secret-file", str(secret)]
-    files = at.files()
     if files is None:
         command.append("--insecure")
     else:
