@@ -22,7 +22,7 @@ $(VENV)/distributed: $(VENV)/installed
 	touch $@
 
 test-distributed: $(VENV)/distributed  ## clusters and networks of real processes, on this machine only
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m distributed tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "distributed and not slow" tests/distributed
 
 lint: $(VENV)/installed  ## style and types
 	$(BIN)/ruff check .

@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from comings import Door
 from federation import Stage, write_digits
 
 from coterie.config import build_method
@@ -34,6 +33,9 @@ from coterie.network.own import own_data
 from coterie.network.settings import read
 from coterie.setup import as_model
 from coterie.store import RunDirectory
+
+sys.path.append(str(Path(__file__).parent.parent / "conformance"))
+from comings import Door  # noqa: E402
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]

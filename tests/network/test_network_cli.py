@@ -95,7 +95,13 @@ def test_other_machines_reach_what_clients_need_only(path: str, peer: str, passe
         sent.append(message)
 
     guard = OnlyFleet(inner, ("127.0.0.1", "::1", "10.0.0.5"))
-    scope: dict[str, Any] = {"type": "http", "path": path, "client": (peer, 5) if peer else None, "headers": [], "method": "POST"}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "path": path,
+        "client": (peer, 5) if peer else None,
+        "headers": [],
+        "method": "POST",
+    }
     asyncio.run(guard(scope, None, send))
     assert bool(reached) == passes
     assert passes or sent[0]["status"] == 403
