@@ -32,7 +32,7 @@ class FedAvgM:
 
     def round(self, state: Momentum, cohort: Cohort, ask: Ask) -> Momentum:
         reply = ask(Fit(All(state.w), local=self.local))
-        velocity = self.beta * state.velocity + mean(reply.theta, reply.n, empty=state.w) - state.w
+        velocity = self.beta * state.velocity + mean(reply, reply.n, empty=state.w) - state.w
         return Momentum(state.w + velocity, velocity)
 
     def predictor(self, state: Momentum) -> Evaluate:

@@ -163,7 +163,10 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
         return read(file, changes)
     if not (resume / "config.yaml").is_file():
         raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
-    return read(None, changes, base=read_file(resume / "config.yaml"))
+    tree = read_file(resume / "config.yaml")
+    if "network" in tree:
+        raise CoterieError(f"{resume}: is a run over a network; go on with: coterie server --resume {resume}")
+    return read(None, changes, base=tree)
 
 
 def _run(

@@ -6,7 +6,7 @@ Nobody is retrained. A newcomer brings its own (training) data, by which the met
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,15 +130,23 @@ def load(
 ) -> Result[Any]:
     """A run read back from its directory: state, history, clients' scores.
 
-    A run of `coterie run` needs nothing else. One made in Python needs the method, federation and model it was made of.
+    A run of `coterie run` or `coterie server` needs nothing else. One made in Python needs the method, federation and
+    model it was made of.
     """
+    from coterie.config import read_file
+
     path = Path(run_dir)
     if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: not a run (it has no config.yaml)")
-    job, settings = _what_was_run(path, method, federation, model)
+    tree = read_file(path / "config.yaml")
     saves = sorted((path / "checkpoints").glob("round-*.safetensors"))
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load")
+    if "network" in tree:
+        from coterie.network import loading
+
+        return loading.load(path, tree, saves[-1])
+    job, settings = _what_was_run(path, tree, method, federation, model)
     roster, kept_back = crowd(job.federation, settings)
     template = job.method.init(job.model, roster, generator(settings.seed, Purpose.INIT))
     saved = checkpoint.load(saves[-1], template, job.method, belongs(job.method, job.model, job.federation, settings))
@@ -156,10 +164,11 @@ def load(
     )
 
 
-def _what_was_run(path: Path, method: Any, federation: Federation | None, model: Any) -> tuple[Job, Settings]:
-    from coterie.config import build, read, read_file
+def _what_was_run(
+    path: Path, tree: Mapping[str, Any], method: Any, federation: Federation | None, model: Any
+) -> tuple[Job, Settings]:
+    from coterie.config import build, read
 
-    tree = read_file(path / "config.yaml")
     if "data" in tree:
         config = read(None, base=tree)
         return build(config), config.settings

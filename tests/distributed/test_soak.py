@@ -35,7 +35,7 @@ from coterie.setup import as_model
 from coterie.store import RunDirectory
 
 sys.path.append(str(Path(__file__).parent.parent / "conformance"))
-from comings import Door  # noqa: E402
+from comings import Door
 
 pytest.importorskip("flwr")
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]

@@ -418,3 +418,20 @@ def test_an_errand_carries_what_its_client_needs_only(tmp_path: Path) -> None:
     conduct(post, config("method.name=wecfl", "method.k=3", "rounds=3"), tmp_path / "run")
     size = (6 + 1) * 3 * 4
     assert all(sum(len(a.data) for a in letter.parcel.arrays) <= size for letter in post.sent)
+
+
+@pytest.mark.parametrize("method", ["wecfl", "ditto", "fedsoft", "stocfl"])
+def test_a_run_is_read_back_and_serves_newcomers(method: str, tmp_path: Path) -> None:
+    everyone = groups(CLIENTS + 2)
+    made = config(f"method.name={method}")
+    ran = conduct(post_of(everyone[:CLIENTS], tmp_path / "clients"), made, tmp_path / "run")
+    found = coterie.load(tmp_path / "run")
+    assert found.accuracy == ran.accuracy
+    assert found.assignments.tolist() == ran.assignments.tolist()
+    for a, b in zip(tensors(found.state), tensors(ran.state), strict=True):
+        assert torch.equal(a, b)
+    placed = found.admit(everyone[CLIENTS:])
+    assert len(placed.assignments) == 2
+    assert placed.predict(0, everyone[CLIENTS][2]).shape == (12,)
+    with pytest.raises(CoterieError, match="the data is with the clients"):
+        found.predict(0, everyone[0][2])

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import httpx
 from flwr.app import Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from coterie.errors import CoterieError
@@ -17,6 +18,13 @@ from coterie.network.wire import Parcel, WireError
 
 class LinkDownError(CoterieError):
     """The SuperLink does not answer, or has forgotten the run."""
+
+
+WHY = {  # Flower's reasons, shorter
+    ErrorCode.MESSAGE_UNAVAILABLE: "no answer in time",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its answer was lost on the way",
+    ErrorCode.NODE_UNAVAILABLE: "has not been heard of for a while",
+}
 
 
 class FlowerPost:
@@ -51,9 +59,8 @@ class FlowerPost:
 
 def _parcel(message: Message) -> Parcel | Lost:
     if message.has_error():
-        return Lost(
-            f"Flower says: {' '.join((message.error.reason or 'no reason').split())[:200]} (code {message.error.code})"
-        )
+        known = WHY.get(message.error.code)
+        return Lost(known or f"Flower says: {' '.join((message.error.reason or '').split())[:200]}")
     try:
         return from_records(message.content)
     except WireError as error:

@@ -49,7 +49,10 @@ def server(
         raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
     if resume is not None and not (resume / "config.yaml").is_file():
         raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
-    config = read(file, changes, None if resume is None else read_file(resume / "config.yaml"))
+    tree = None if resume is None else read_file(resume / "config.yaml")
+    if tree is not None and "network" not in tree:
+        raise CoterieError(f"{resume}: is a simulation; go on with: coterie run --resume {resume}")
+    config = read(file, changes, tree)
     path = resume or out or free_directory(config.method.name)
     _run(config, path, host, port, certs, resume is not None, as_json)
 
