@@ -69,7 +69,7 @@ def test_strangers_stay_outside(stage: Stage) -> None:
         (mixed / file).write_bytes((stage.path / "others/clients/anna" / file).read_bytes())
         (mixed / file).chmod(0o600)
     (mixed / "ca.crt").write_bytes((stage.path / "certs/ca.crt").read_bytes())
-    unregistered = stage.client("fritz", key="mixed", log="unregistered")
+    unregistered = stage.client("fritz", "--key", "mixed", "--patience", "5", log="unregistered")
     assert stage.ends(other_ca, 200) == 2
     assert "does not let this client in" in stage.said("other-ca")
     assert "CERTIFICATE_VERIFY_FAILED" in stage.said("other-ca")

@@ -27,8 +27,9 @@ PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
 POLL = 0.1  # seconds between two looks for a message
 START = 120.0  # seconds a SuperNode has to listen
 PATIENCE = 3.0  # seconds in which the SuperNode must answer
-REFUSED = ("CERTIFICATE_VERIFY_FAILED", "Failed to activate SuperNode")  # what it says where it is not let in
-TRIES = 3  # a server that has just started may not know this client's key yet
+WRONG_SERVER = "CERTIFICATE_VERIFY_FAILED"  # what a SuperNode says where the CA does not vouch for the server
+NOT_LET_IN = "Failed to activate SuperNode"  # and where its key is unknown, or where it is taken to be there already
+REFUSED_FOR = 150.0  # seconds: a node that was killed is taken to be there for about a minute
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,19 @@ class Membership:
 
 
 def attend(
-    to: Membership, desk: Desk, home: Path, port: int | None = None, say: Callable[[str], None] = lambda _: None
+    to: Membership,
+    desk: Desk,
+    home: Path,
+    port: int | None = None,
+    patience: float = REFUSED_FOR,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Answer the server's messages until this process is ended. A SuperNode that ends is started again."""
+    """Answer the server's messages until this process is ended. A SuperNode that ends is started again, also where the
+    server does not let it in, for so many seconds."""
     about = desk.about()  # a mistake in the data is told before anything is sent
     say(f"{about.name}: {about.train} training and {about.test} test samples of shape {about.input_shape}")
     at = Address("127.0.0.1", port or runtime.free_port(), None)
-    refused = 0
+    refused: float | None = None  # since when
     while True:
         secret = _fresh_secret(home)
         process = runtime.start(_command(to, at, secret), home)
@@ -58,9 +65,11 @@ def attend(
             runtime.stop(process)
             secret.unlink(missing_ok=True)
         said = runtime.last_words(home, PROGRAM)
-        refused = refused + 1 if any(word in said for word in REFUSED) and not answered else 0
-        if refused == TRIES:
+        refused = (refused or time.monotonic()) if NOT_LET_IN in said and not answered else None
+        if WRONG_SERVER in said or (refused is not None and time.monotonic() - refused > patience):
             raise CoterieError(f"the server at {to.server} does not let this client in: {said}")
+        if refused is not None:
+            say("not let in: the key is not registered, or the server takes this client to be there already")
         say(f"the SuperNode ended ({said}); starting it again")
         time.sleep(runtime.GRACE)
 
