@@ -13,7 +13,7 @@ import typer
 
 from coterie import comparecli, dashboardcli, datacli, reportcli, sweepcli
 from coterie.errors import CoterieError
-from coterie.network import certscli, clientcli, servercli
+from coterie.network import benchcli, certscli, clientcli, servercli
 from coterie.pool import end_with_parent
 from coterie.reproduce import cli as reproducing
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 app.add_typer(datacli.app, name="data")
+app.add_typer(benchcli.app, name="bench")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
 

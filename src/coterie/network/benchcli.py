@@ -153,7 +153,7 @@ def notes(wire: Wire, trials: list[Trial]) -> list[str]:
         f"links: {wire}; an exchange takes the longer of",
         "  2 x delay + a client's bytes / its rate, for the slowest client, and all bytes / the server's rate.",
         "wire s is worked out so. server s is measured: packing, opening, checking; client s: the same at one client.",
-        "Left out: what clients compute, the method's own work, and what Flower adds (3 to 5 s an exchange).",
+        "Left out: what clients compute, the method's own work, and what Flower adds (2 to 3 s an exchange).",
         f"Evaluation, after the last round only and no part of a round, both ways: {', '.join(looked)}.",
     ]
 

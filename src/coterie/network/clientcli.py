@@ -26,6 +26,9 @@ def client(
         list[str] | None, typer.Option(metavar="MODULE:NET", help="A network beyond the catalogue's; repeatable.")
     ] = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
+    look: Annotated[
+        float, typer.Option(min=0.1, max=60, help="Seconds between two looks for a message; more spare the server.")
+    ] = 1.0,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="A local port for Flower; a free one when not given.")
     ] = None,
@@ -66,7 +69,7 @@ def client(
 
     desk = Desk(who, lambda: own_data(data), Folder(place / "kept"), trusted=tuple(trust or ()), say=say)
     try:
-        attend(Membership(server, files), desk, place / "flower", port, patience, say)
+        attend(Membership(server, files, look), desk, place / "flower", port, patience, say)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

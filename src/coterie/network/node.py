@@ -38,6 +38,7 @@ class Membership:
 
     server: str  # host:port
     files: ClientFiles | None
+    look: float = 1.0  # seconds between two looks for a message
 
 
 def attend(
@@ -56,7 +57,7 @@ def attend(
     refused: float | None = None  # since when
     while True:
         secret = _fresh_secret(home)
-        process = runtime.start(_command(to, at, secret), home)
+        process = runtime.start(_command(to, at, secret), home, to.look)
         try:
             runtime.wait_for_port(process, at, home, PROGRAM, START)
             say(f"connecting to {to.server}")

@@ -31,6 +31,7 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from coterie.errors import CoterieError
+from coterie.network.tethered import LOOK
 from coterie.pool import ATTENDED
 
 BEGUN = "=== started"  # a line of a program's log
@@ -69,8 +70,11 @@ def secret_file(folder: Path) -> Path:
     return file
 
 
-def start(command: Sequence[str], home: Path) -> subprocess.Popen[bytes]:
-    """A Flower program that ends with this process; what it says goes to a log in `home`."""
+def start(command: Sequence[str], home: Path, look: float = 3.0) -> subprocess.Popen[bytes]:
+    """A Flower program that ends with this process; what it says goes to a log in `home`.
+
+    look: of a SuperNode, seconds between two looks for a message.
+    """
     environment = os.environ | {
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -78,6 +82,7 @@ def start(command: Sequence[str], home: Path) -> subprocess.Popen[bytes]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "OMP_NUM_THREADS": "1",
         ATTENDED: "1",
+        LOOK: str(look),
     }
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (home / f"{command[0]}.log").open("ab") as log:

@@ -1,5 +1,7 @@
 """`python -m coterie.network.tethered flower-superlink ...`: a Flower program that ends when its parent does.
 
+A SuperNode looks for messages as often as it is told to.
+
 A SuperLink serves clients (fleet), its executors (runtime) and its operator (control) on one port.
 The last asks for no login: whoever reaches the port could register keys, start runs and stop them. Here only the
 machine itself may.
@@ -7,12 +9,16 @@ machine itself may.
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 from typing import Any
 
 from coterie.pool import end_with_parent
 
+LOOK = "COTERIE_LOOK"  # in the environment: seconds between two looks for a message
 FOR_CLIENTS = ("/v1/fleet/",)
 
 
@@ -43,12 +49,21 @@ def close_to_strangers(host: str) -> None:
     extensions.get_middleware = lambda: (Middleware(OnlyFleet, local=local),)
 
 
+def look_more_often(seconds: float) -> None:
+    """A SuperNode with nothing to do would look for messages every three seconds only."""
+    from flwr.supernode import start_client_internal as node
+
+    node.time = SimpleNamespace(**vars(time) | {"sleep": lambda pause: time.sleep(min(pause, seconds))})
+
+
 def main() -> None:
     """Run the program named first, with the arguments after it."""
     end_with_parent()
     sys.argv = sys.argv[1:]
     if sys.argv[0] == "flower-superlink":
         close_to_strangers(sys.argv[sys.argv.index("--host") + 1])
+    else:
+        look_more_often(float(os.environ.get(LOOK, "3")))
     (program,) = entry_points(group="console_scripts", name=sys.argv[0])
     sys.exit(program.load()())
 
