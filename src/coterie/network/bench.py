@@ -8,7 +8,6 @@ server's rate. What clients compute is left out, and what the carrier adds (Flow
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import tempfile
 import time
@@ -24,10 +23,9 @@ from coterie.driver import drive
 from coterie.engines.contract import Outcome, Visit
 from coterie.errors import CoterieError
 from coterie.events import Listener
-from coterie.model import Model
 from coterie.network.desk import Desk
 from coterie.network.engine import Federated
-from coterie.network.errand import Errand, Plan, Report
+from coterie.network.errand import Errand, Report, plan_of
 from coterie.network.members import Members
 from coterie.network.post import Letter, Lost
 from coterie.network.settings import SIMULATED, Network
@@ -130,7 +128,7 @@ def try_out(
         post = _Links(_desks(job, links, config.model.name, compress, Path(folder)))
         members = Members()
         engine = Federated(post, members, Network(clients=links, compress=compress, patience=1))
-        engine.network = _plan(config, job)
+        engine.network = plan_of(config.model, job.federation, job.model)
         meter = _Meter(engine, post, wire)
         meter.wait()
         result = drive(job.method, job.model, members, settings, meter, None, listeners)
@@ -177,13 +175,6 @@ def spread_over(config: RunConfig, clients: int) -> RunConfig:
 
 def _counts_clients(made: Any) -> bool:
     return dataclasses.is_dataclass(made) and "clients" in {f.name for f in dataclasses.fields(made)}
-
-
-def _plan(config: RunConfig, job: Job) -> Plan:
-    model: Model = job.model
-    params = json.dumps(config.model.params, sort_keys=True)
-    shape, outputs = job.federation.input_shape, job.federation.outputs
-    return Plan(config.model.name, params, shape, outputs, model.loss, model.size)
 
 
 def _desks(job: Job, links: int, model: str, compress: bool, folder: Path) -> list[_TimedDesk]:

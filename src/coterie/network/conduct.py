@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from coterie.driver import drive
 from coterie.errors import CoterieError
 from coterie.events import Listener
 from coterie.network.engine import Federated
-from coterie.network.errand import Plan
+from coterie.network.errand import plan_of
 from coterie.network.members import Members
 from coterie.network.post import Post
 from coterie.network.settings import ServerConfig
@@ -40,14 +39,7 @@ def conduct(
     if members.shape is None:
         raise CoterieError("no client has said what its data looks like")
     model = named_model(config.model.name, config.model.params, members.shape)
-    engine.network = Plan(
-        config.model.name,
-        json.dumps(config.model.params, sort_keys=True),
-        members.shape.input_shape,
-        members.shape.outputs,
-        model.loss,
-        model.size,
-    )
+    engine.network = plan_of(config.model, members.shape, model)
     tree = config.dump() | method_and_model(config, method)
     store = RunDirectory(path, method, model, members, config.settings, resume, tree)
     members.path = path

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from coterie.byclient import ByClient
 from coterie.client import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.engines.contract import reason
-from coterie.model import Loss
+from coterie.model import Loss, Model
 from coterie.network.asked import check_answers, for_client
 from coterie.network.wire import LIMITS, Limits, Parcel, WireError, open_up
 from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Row, Score, Task
@@ -30,6 +31,10 @@ __all__ = [
     "read_as_client",
     "read_as_server",
 ]
+
+if TYPE_CHECKING:
+    from coterie.config import Named
+    from coterie.setup import Shaped
 
 PROTOCOL = 1  # of what is said here; one side's number must be the other's
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
@@ -102,6 +107,12 @@ class Plan:
     def __post_init__(self) -> None:
         _counts("input_shape", 1, *self.input_shape)
         _counts("outputs, size", 1, self.outputs, self.size)
+
+
+def plan_of(named: Named, data: Shaped, model: Model) -> Plan:
+    """How clients build this model."""
+    params = json.dumps(named.params, sort_keys=True)
+    return Plan(named.name, params, data.input_shape, data.outputs, model.loss, model.size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,8 +78,3 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
         if getattr(config, key) != getattr(usual, key):
             raise CoterieError(f"{key}: is for simulations; with real clients leave it at {getattr(usual, key)}")
     return config
-
-
-def model_as_text(config: ServerConfig) -> str:
-    """The model's parameters as they go to clients."""
-    return json.dumps(config.model.params, sort_keys=True)
