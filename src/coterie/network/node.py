@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from flwr.app import Message
 from flwr.common.constant import SubStatus
-from flwr.supercore.run import RunNotRunningException
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from coterie.errors import CoterieError
@@ -21,7 +22,7 @@ from coterie.network.desk import Desk
 from coterie.network.errand import Refusal
 from coterie.network.records import from_records, to_records
 from coterie.network.runtime import Address, Taken
-from coterie.network.wire import WireError, pack_up
+from coterie.network.wire import Parcel, WireError, pack_up
 
 PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
 POLL = 0.1  # seconds between two looks for a message
@@ -90,29 +91,44 @@ def _command(to: Membership, at: Address, secret: Path) -> list[str]:
 
 def _answer(process: subprocess.Popen[bytes], at: Address, secret: bytes, desk: Desk) -> int:
     """Message after message, until the SuperNode ends; returns how many there were."""
-    answered = 0
+    counter = _Counter(desk, at)
     with runtime.talking(at, PATIENCE, *runtime.for_tasks(secret)) as client:
         while process.poll() is None:
-            try:
+            with suppress(httpx.HTTPError):  # the SuperNode has ended, or is about to
                 taken = runtime.acquire(client, TASK)
                 if taken is not None:
-                    _carry_out(at, taken, desk)
-                    answered += 1
+                    # A thread of its own: the message of a run that died in between is waited for for hours, in vain.
+                    threading.Thread(target=counter.serve, args=(taken,), daemon=True).start()
                     continue
-            except (httpx.HTTPError, RunNotRunningException) as error:
-                if process.poll() is None:
-                    desk.say(f"a message could not be answered ({type(error).__name__}: {error})")
             time.sleep(POLL)
-    return answered
+    return counter.served
 
 
-def _carry_out(at: Address, taken: Taken, desk: Desk) -> None:
-    """One message. Flower's bundle, which comes with it, is left alone."""
-    with runtime.talking(at, PATIENCE, *runtime.for_a_task(taken.token, TASK)) as client, runtime.beating(client):
-        message, context, _, _ = pull_task_input(client)
+class _Counter:
+    """Where messages are answered, one at a time."""
+
+    def __init__(self, desk: Desk, at: Address) -> None:
+        self.desk, self.at = desk, at
+        self.served = 0
+        self._turn = threading.Lock()
+
+    def serve(self, taken: Taken) -> None:
+        """One message. Flower's bundle, which comes with it, is left alone."""
         try:
-            reply = desk.answer(from_records(message.content))
-        except WireError as error:
-            reply = pack_up(Refusal.of(error))
-        push_message(client, Message(to_records(reply), reply_to=message), context)
-        push_task_output(client, context, SubStatus.COMPLETED, "")
+            with (
+                runtime.talking(self.at, PATIENCE, *runtime.for_a_task(taken.token, TASK)) as client,
+                runtime.beating(client),
+            ):
+                message, context, _, _ = pull_task_input(client)
+                push_message(client, Message(to_records(self._answered(message)), reply_to=message), context)
+                push_task_output(client, context, SubStatus.COMPLETED, "")
+        except Exception as error:  # whatever Flower makes of a message that is gone; the server misses this client
+            self.desk.say(f"a message could not be answered ({type(error).__name__}: {' '.join(str(error).split())})")
+
+    def _answered(self, message: Message) -> Parcel:
+        with self._turn:
+            self.served += 1
+            try:
+                return self.desk.answer(from_records(message.content))
+            except WireError as error:
+                return pack_up(Refusal.of(error))
