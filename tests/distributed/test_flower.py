@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,8 +96,15 @@ def test_ifca_goes_on_after_the_server_was_killed(stage: Stage) -> None:
     words = [*RUN, "method.name=ifca", "method.k=2", "rounds=3", "network.clients=3"]
     server = stage.server(*words, "--out", "ifca", log="server-ifca")
     stage.after_round("ifca", 1, 180)
+    # In mid-visit: the next errands are at the SuperLink, nobody has fetched them, and they will be of a run that died.
+    nodes = [pid for pid, words in stage.alive() if "flower-supernode" in words]
+    for node in nodes:
+        os.kill(node, signal.SIGSTOP)
+    time.sleep(3)
     os.kill(server.pid, signal.SIGKILL)
     server.wait()
+    for node in nodes:
+        os.kill(node, signal.SIGCONT)
     until(lambda: not any("flower-superlink" in words for _, words in stage.alive()), 30, stage.everything_said)
     before = stage.rounds("ifca")
     assert stage.ends(stage.server("--resume", "ifca", log="server-ifca"), 240) == 0
