@@ -409,7 +409,11 @@ def test_a_file_for_a_simulation_will_do(tmp_path: Path) -> None:
 def test_compressed_parcels_give_the_same(tmp_path: Path) -> None:
     plain = conduct(post_of(groups(CLIENTS), tmp_path / "a"), config("method.name=ifca"), tmp_path / "plain")
     made = config("method.name=ifca", "network.compress=true")
-    same(conduct(post_of(groups(CLIENTS), tmp_path / "b"), made, tmp_path / "packed"), plain)
+    post, answered = post_of(groups(CLIENTS), tmp_path / "b"), list[Parcel]()
+    post.bend = lambda _, parcel: answered.append(parcel) or parcel  # type: ignore[func-returns-value]
+    same(conduct(post, made, tmp_path / "packed"), plain)
+    assert [parcel.compressed for parcel in answered] == [letter.parcel.compressed for letter in post.sent]
+    assert any(parcel.compressed for parcel in answered)
 
 
 def test_an_errand_carries_what_its_client_needs_only(tmp_path: Path) -> None:

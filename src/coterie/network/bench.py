@@ -125,7 +125,7 @@ def try_out(
     """Train for some rounds with a client behind every link; clients are evaluated after the last one only."""
     job, settings = prepare(config, links, rounds)
     with tempfile.TemporaryDirectory(prefix="coterie-bench-") as folder:
-        post = _Links(_desks(job, links, config.model.name, compress, Path(folder)))
+        post = _Links(_desks(job, links, config.model.name, Path(folder)))
         members = Members()
         engine = Federated(post, members, Network(clients=links, compress=compress, patience=1))
         engine.network = plan_of(config.model, job.federation, job.model)
@@ -177,12 +177,12 @@ def _counts_clients(made: Any) -> bool:
     return dataclasses.is_dataclass(made) and "clients" in {f.name for f in dataclasses.fields(made)}
 
 
-def _desks(job: Job, links: int, model: str, compress: bool, folder: Path) -> list[_TimedDesk]:
+def _desks(job: Job, links: int, model: str, folder: Path) -> list[_TimedDesk]:
     """A desk for every client. Names sort as numbers do, so that clients keep their ids."""
     names = [f"client-{i:0{len(str(links))}d}" for i in range(links)]
     parts = [job.federation.take([i]) for i in range(links)]
     return [
-        _TimedDesk(name, lambda part=part: part, Folder(folder / name), (model,), compress=compress)  # type: ignore[misc]
+        _TimedDesk(name, lambda part=part: part, Folder(folder / name), (model,))  # type: ignore[misc]
         for name, part in zip(names, parts, strict=True)
     ]
 

@@ -36,7 +36,6 @@ class Desk:
     shelf: Shelf
     trusted: tuple[str, ...] = ()  # networks of the client's own, as module:Net
     limits: Limits = LIMITS
-    compress: bool = False
     say: Callable[[str], None] = lambda _: None
     _benches: dict[Plan, Workbench] = field(default_factory=dict)
 
@@ -57,7 +56,7 @@ class Desk:
             refusal = Refusal.of(error)
             self.say(f"refused: {refusal.reason}")
             return pack_up(refusal)
-        return pack_up(reply, self.compress)
+        return pack_up(reply, parcel.compressed)
 
     def about(self) -> About:
         """Who this client is."""

@@ -44,6 +44,11 @@ class Parcel:
     arrays: tuple[Packed, ...]
 
     @property
+    def compressed(self) -> bool:
+        """Whether it says so, as `pack_up` writes it: by this a reply is packed as the question was."""
+        return self.outline.endswith('"zlib":true}')
+
+    @property
     def size(self) -> int:
         """Bytes."""
         return len(self.outline.encode("utf-8", "surrogatepass")) + sum(len(packed.data) for packed in self.arrays)
