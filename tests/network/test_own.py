@@ -20,7 +20,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(tmp_path / "many.npz", x=x, y=y, client=np.arange(20) % 2)
     lines = ["age,weight,outcome", *(f"{i},{i * 2},{'yes' if i % 2 else 'no'}" for i in range(10))]
     (tmp_path / "visits.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "clinic_records.py").write_text(
         "import numpy as np\nimport coterie\n\n"
         "def pair(n=12):\n    return np.ones((n, 2), np.float32), np.arange(n) % 2\n\n"
         "def federation():\n    return coterie.Federation.from_arrays([pair(), pair()])\n\n"
@@ -46,7 +46,7 @@ def test_a_table_with_a_column_named_after_the_comma(place: Path) -> None:
 
 
 def test_a_function_and_its_parameters(place: Path) -> None:
-    found = own_data("mine:pair,n=20")
+    found = own_data("clinic_records:pair,n=20")
     assert len(found.train.numbers) + len(found.test.numbers) == 20
 
 
@@ -56,10 +56,10 @@ def test_a_function_and_its_parameters(place: Path) -> None:
         ("gone.npz", "gone.npz"),
         ("data.xls", "expected module:function"),
         ("many.npz", "several clients"),
-        ("mine:nothing", "gave a int"),
-        ("mine:value", "not a function"),
-        ("mine:pair,k=3", "does not take these parameters"),
-        ("mine:missing", "has no 'missing'"),
+        ("clinic_records:nothing", "gave a int"),
+        ("clinic_records:value", "not a function"),
+        ("clinic_records:pair,k=3", "does not take these parameters"),
+        ("clinic_records:missing", "has no 'missing'"),
         ("plain.npz,x", "expected key=value"),
     ],
 )

@@ -52,16 +52,17 @@ def client(
         raise CoterieError(f"--server {server}: expected HOST:PORT, for example fl.example.org:8000")
 
     from coterie.network.certs import client_files
-    from coterie.network.desk import Desk
-    from coterie.network.node import Membership, attend
-    from coterie.network.own import own_data
-    from coterie.network.shelf import Folder
 
     files = None if key is None else client_files(key)
     if files is not None and name not in (None, files.name):
         raise CoterieError(f"--name {name}: the key is {files.name}'s; leave the name out")
     who = check_name(files.name if files is not None else str(name), "--name")
     place = state or Path(f"coterie-{who}")
+
+    from coterie.network.desk import Desk
+    from coterie.network.node import Membership, attend
+    from coterie.network.own import own_data
+    from coterie.network.shelf import Folder
 
     def say(line: str) -> None:
         sys.stderr.write(line + "\n")
