@@ -24,7 +24,7 @@ from coterie.network.settings import Network
 from coterie.network.wire import Limits, Parcel, WireError, pack_up
 from coterie.tasks import Task
 
-POLL = (0.1, 1.0)  # seconds between two looks into the letter box: at first, and at most
+POLL = (0.2, 1.0)  # seconds between two looks into the letter box: at first, and at most
 ROLL_CALL = 5.0  # seconds between two looks at who is connected, while waiting for answers
 AT_THE_DOOR = 120.0  # seconds a newcomer has at least to say who it is
 AT_ONCE = 16  # errands handed over together
@@ -100,7 +100,7 @@ class Federated:
                     f"network.patience: after {self._settings.patience} s only {many} of "
                     f"{self._settings.clients} clients are there"
                 )
-            time.sleep(POLL[1] / 4)
+            time.sleep(POLL[1] / 2)
 
     def _greet(self) -> None:
         """Ask nodes that are new who they are, and take in those that have answered; nobody is waited for."""
