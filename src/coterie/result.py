@@ -88,8 +88,10 @@ class Result(Generic[State]):
 
     def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
         """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is."""
-        from coterie.serving import predict
+        from coterie.serving import predict, predict_by_cluster
 
+        if not isinstance(self.known, Federation):
+            return predict_by_cluster(self, client, x)
         new = self.newcomers is not None and client in self.newcomers.clients.ids
         state = self.newcomers.state if self.newcomers is not None and new else self.placed
         return predict(self, state, self.federation, client, 0, x)

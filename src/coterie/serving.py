@@ -6,6 +6,7 @@ Nobody is retrained. A newcomer brings its own (training) data, by which the met
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from coterie.model import Model
 from coterie.result import Result
 from coterie.seeds import Purpose, generator
 from coterie.settings import Settings
-from coterie.setup import Job, as_method, as_model, settings_from
+from coterie.setup import Job, as_method, as_model, check_fit, settings_from
 from coterie.store import belongs, read_history
 from coterie.tasks import All, Best, Cohort, Evaluated, Pick, Roster
 from coterie.threads import one_thread
@@ -57,6 +58,13 @@ class Served:
     _result: Result[Any]
     _state: Any
     _behind: _Behind
+
+    @property
+    def accuracy(self) -> float | None:
+        """Over all of them, by their test samples; None for regression."""
+        weights = self.clients.n.double()
+        found = float((self.clients.accuracy * weights).sum() / weights.sum().clamp(min=1))
+        return None if math.isnan(found) else found
 
     def __repr__(self) -> str:
         return f"<{len(self.assignments)} newcomers: clusters {self.assignments.tolist()}>"
@@ -87,6 +95,21 @@ def predict(
     return labels
 
 
+def predict_by_cluster(result: Result[Any], client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
+    """What the model of a client's cluster says of inputs as that model takes them: where the data is elsewhere."""
+    if not 0 <= client < len(result.assignments) or result.assignments[client] < 0:
+        raise CoterieError(f"predict: client {client} has no cluster in this run; see result.clients.ids")
+    said = network(result, int(result.assignments[client]))
+    inputs = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
+    with one_thread(), torch.inference_mode():
+        try:
+            out = said(inputs.to(torch.get_default_dtype()))
+        except (RuntimeError, ValueError) as error:
+            raise CoterieError(f"predict: these inputs do not fit the model: {' '.join(str(error).split())}") from None
+    labels: NDArray[Any] = out.argmax(1).numpy() if result.model.loss == "cross_entropy" else out.numpy()
+    return labels
+
+
 def network(result: Result[Any], cluster: int) -> nn.Module:
     """The trained network of a cluster."""
     models = result.method.predictor(result.state).models
@@ -102,7 +125,7 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
 
 def admit(result: Result[Any], newcomers: Federation) -> Served:
     """Find the place of clients that had no part in training."""
-    newcomers.check()
+    check_fit(result.model, newcomers.check())
     first = len(result.known)
     behind = _Behind(newcomers, first)
     ids = torch.arange(first, first + len(newcomers))

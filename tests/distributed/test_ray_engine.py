@@ -294,3 +294,11 @@ def test_what_cannot_be_sent_is_told() -> None:
 def test_an_engine_leaves_a_cluster_that_it_did_not_join(engine: Ray) -> None:
     assert ray.is_initialized()
     assert not join("10.0.0.1:6379", 2)  # this process is in a cluster already
+
+
+def test_an_address_where_nobody_answers_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would try for many minutes."""
+    monkeypatch.setattr("coterie.engines.ray_cluster.PAUSE", 0.1)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(CoterieError, match=r"nobody answers at 127.0.0.1:1; is `ray start --head`"):
+        join("127.0.0.1:1", 1)

@@ -352,14 +352,17 @@ def test_a_greeting_that_was_lost_is_repeated(tmp_path: Path) -> None:
     assert lost
 
 
-def test_first_clients_that_do_not_fit_together_end_it(tmp_path: Path) -> None:
+def test_one_of_the_first_that_does_not_fit_is_left_outside(tmp_path: Path) -> None:
     clients = groups(CLIENTS)
     post = post_of(clients, tmp_path / "clients")
     x, y, x_test, y_test = clients[0]
     wide = (np.concatenate([x, x], 1), y, np.concatenate([x_test, x_test], 1), y_test)
     post.desks[105] = desk(5, wide, tmp_path / "clients")
-    with pytest.raises(CoterieError, match=r"do not fit together: c00 .* c05"):
-        conduct(post, config("method.name=fedavg"), tmp_path / "run")
+    said: list[str] = []
+    made = config("method.name=fedavg", f"network.clients={CLIENTS - 1}")
+    result = conduct(post, made, tmp_path / "run", say=said.append)
+    assert len(result.clients.ids) == CLIENTS - 1
+    assert any("c05" in line and "(12,)" in line for line in said)
 
 
 def test_a_network_named_over_the_wire_is_never_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,4 +441,15 @@ def test_a_run_is_read_back_and_serves_newcomers(method: str, tmp_path: Path) ->
     assert len(placed.assignments) == 2
     assert placed.predict(0, everyone[CLIENTS][2]).shape == (12,)
     with pytest.raises(CoterieError, match="the data is with the clients"):
-        found.predict(0, everyone[0][2])
+        _ = found.federation
+    if method in ("wecfl", "stocfl"):
+        said = found.network(int(found.assignments[0]))(torch.from_numpy(everyone[0][2])).argmax(1)
+        assert found.predict(0, everyone[0][2]).tolist() == said.tolist()
+        with pytest.raises(CoterieError, match="do not fit the model"):
+            found.predict(0, everyone[0][2][:, :5])
+    else:
+        with pytest.raises(CoterieError, match="no single network per cluster"):
+            found.predict(0, everyone[0][2])
+    with pytest.raises(CoterieError, match="do not fit the network"):
+        found.admit([(everyone[0][0][:, :5], everyone[0][1])])
+    assert placed.accuracy is not None

@@ -21,7 +21,7 @@ def abouts(*names: str) -> dict[int, About]:
 
 def test_ids_follow_names_at_first_and_are_never_given_twice() -> None:
     members = Members()
-    members.settle(abouts("cora", "anna", "bert"), None)
+    assert members.settle(abouts("cora", "anna", "bert"), 3, None)
     assert members.welcome(abouts("cora", "anna", "bert")) == {}
     assert members.names == ("anna", "bert", "cora")
     assert members.here == {0: 101, 1: 102, 2: 100}
@@ -37,7 +37,7 @@ def test_ids_follow_names_at_first_and_are_never_given_twice() -> None:
 
 def test_the_roster_is_the_same_object_while_nothing_changes() -> None:
     members = Members()
-    members.settle(abouts("anna", "bert"), None)
+    members.settle(abouts("anna", "bert"), 2, None)
     members.welcome(abouts("anna", "bert"))
     first = members.roster
     assert members.roster is first
@@ -47,7 +47,7 @@ def test_the_roster_is_the_same_object_while_nothing_changes() -> None:
 
 def test_they_are_read_back_as_they_were_and_none_is_there(tmp_path: Path) -> None:
     members = Members(path=tmp_path)
-    members.settle(abouts("anna", "bert"), 10)
+    members.settle(abouts("anna", "bert"), 2, 10)
     members.welcome(abouts("anna", "bert"))
     again = Members.read(tmp_path)
     assert (again.run, again.known, again.shape) == (members.run, members.known, members.shape)
@@ -61,22 +61,37 @@ def test_they_are_read_back_as_they_were_and_none_is_there(tmp_path: Path) -> No
 
 def test_who_does_not_fit_is_told_why() -> None:
     members = Members()
-    members.settle(abouts("anna", "bert"), None)
+    members.settle(abouts("anna", "bert"), 2, None)
     refused = members.welcome(
         {
             1: replace(ABOUT, name="wide", input_shape=(7,)),
             2: replace(ABOUT, name="other", kind="regression"),
             3: replace(ABOUT, name="more", outputs=4),
             4: replace(ABOUT, name="fewer", outputs=2),
+            5: replace(ABOUT, name="columns", features="weight, age"),
+            6: replace(ABOUT, name="labels", classes="no, yes"),
         }
     )
-    assert sorted(refused) == [1, 2, 3]
-    assert "inputs (7,)" in refused[1]
+    assert sorted(refused) == [1, 2, 3, 5, 6]
+    assert "(7,)" in refused[1]
     assert "regression" in refused[2]
     assert "4 outputs" in refused[3]
+    assert "features: weight, age; this federation's: no names" in refused[5]
+    assert "classes: no, yes" in refused[6]
     assert members.names == ("fewer",)
 
 
 def test_more_outputs_than_the_server_was_told_of() -> None:
     with pytest.raises(CoterieError, match=r"network.outputs: 2, but anna has 3"):
-        Members().settle(abouts("anna"), 2)
+        Members().settle(abouts("anna"), 1, 2)
+
+
+def test_the_kind_of_data_that_enough_have_is_the_federations() -> None:
+    odd = replace(ABOUT, name="aaron", input_shape=(7,))
+    members = Members()
+    assert not members.settle({1: odd, **abouts("bert")}, 2, None)
+    assert members.settle({1: odd, **abouts("bert", "cora")}, 2, None)
+    assert members.shape is not None
+    assert members.shape.input_shape == (6,)
+    assert list(members.welcome({1: odd, **abouts("bert", "cora")})) == [1]
+    assert members.names == ("bert", "cora")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from coterie.errors import CoterieError
 from coterie.network.own import own_data
@@ -24,6 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "import numpy as np\nimport coterie\n\n"
         "def pair(n=12):\n    return np.ones((n, 2), np.float32), np.arange(n) % 2\n\n"
         "def federation():\n    return coterie.Federation.from_arrays([pair(), pair()])\n\n"
+        "def broken():\n    raise ValueError('no such ward')\n\n"
         "def nothing():\n    return 3\n\nvalue = 4\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -41,8 +43,12 @@ def test_a_file_and_its_held_out_part(place: Path) -> None:
 
 
 def test_a_table_with_a_column_named_after_the_comma(place: Path) -> None:
-    table = own_data("visits.csv,y=outcome")
-    assert (table.input_shape, table.outputs, table.kind) == ((2,), 2, "classification")
+    table = own_data("visits.csv,y=outcome,classes=maybe|yes|no")
+    assert (table.input_shape, table.outputs, table.kind) == ((2,), 3, "classification")
+    x, y = (torch.cat(part) for part in zip(table.samples(0, "train"), table.samples(0, "test"), strict=True))
+    assert sorted(x[:, 1].tolist()) == [2.0 * i for i in range(10)]  # as they are, not standardised
+    assert [int(label) for label in y] == [1 if int(age) % 2 else 2 for age in x[:, 0]]
+    assert (table.features, table.class_names) == (("age", "weight"), ("maybe", "yes", "no"))
 
 
 def test_a_function_and_its_parameters(place: Path) -> None:
@@ -61,6 +67,11 @@ def test_a_function_and_its_parameters(place: Path) -> None:
         ("clinic_records:pair,k=3", "does not take these parameters"),
         ("clinic_records:missing", "has no 'missing'"),
         ("plain.npz,x", "expected key=value"),
+        ("plain.npz,classes=a|b", "these are numbers"),
+        ("visits.csv,y=outcome", r"classes=no\|yes"),
+        ("visits.csv,y=outcome,classes=yes|maybe", "has no 'no'"),
+        ("visits.csv,y=outcome,classes=yes|no|no", "names one twice"),
+        ("clinic_records:broken", "ValueError: no such ward"),
     ],
 )
 def test_a_mistake_is_told_in_words(what: str, words: str, place: Path) -> None:

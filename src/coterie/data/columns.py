@@ -110,6 +110,13 @@ def outcome(column: Column, task: Kind | None = None, classes: int | None = None
     return labels, classes or int(labels.max()) + 1
 
 
+def class_names(column: Column) -> tuple[str, ...] | None:
+    """The names of the classes, in the order in which `outcome` numbers them; None where they are numbers."""
+    y = np.asarray(column.values)
+    y = np.array(column.full()) if y.dtype.kind in "OUS" else y
+    return tuple(map(str, np.unique(y))) if y.dtype.kind == "U" else None
+
+
 def owners(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Clients 0..N-1 in the order of their sorted names, by number if all names are whole numbers; and the names."""
     found: dict[str | int, int] = {}

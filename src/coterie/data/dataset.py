@@ -23,6 +23,8 @@ class Dataset:
     official: NDArray[np.bool_] | None = None  # (n,) the samples of its official test set, where it has one
     client: NDArray[np.int64] | None = None  # (n,) natural clients 0..N-1, where samples have an owner
     client_names: tuple[str, ...] | None = None  # (N,)
+    features: tuple[str, ...] | None = None  # what the inputs are, where they have names
+    class_names: tuple[str, ...] | None = None  # where labels are names, and numbered in their order
 
     @property
     def kind(self) -> Kind:

@@ -154,6 +154,8 @@ class Federation:
     name: str = "own data"
     note: str = ""  # what its maker has to say: samples left over, clients that are copies
     names: tuple[str, ...] | None = None  # of the clients, where they have names
+    features: tuple[str, ...] | None = None  # what the inputs are, where they have names
+    class_names: tuple[str, ...] | None = None  # where labels are numbered names
 
     def __len__(self) -> int:
         return len(self.train)

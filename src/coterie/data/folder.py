@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from coterie.data.columns import IS_TEST, Column, outcome, owners
+from coterie.data.columns import IS_TEST, Column, class_names, outcome, owners
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Scale
 from coterie.domains import STRICT
@@ -73,7 +73,8 @@ class ImageFolder:
         if not pictures:
             endings = " ".join(sorted(ENDINGS))
             raise CoterieError(f"data.path: {self.path} has no images ({endings}) in {self.layout} directories")
-        y, classes = outcome(Column([picture.label for picture in pictures], self.path))
+        labels = Column([picture.label for picture in pictures], self.path)
+        y, classes = outcome(labels)
         client, names = None, None
         if self.layout == "client/class":
             client, names = owners(Column([picture.client for picture in pictures], self.path))
@@ -81,7 +82,10 @@ class ImageFolder:
         if test.all():
             raise CoterieError(f"data.path: {self.path} has images in test only; none is left to train on")
         x = torch.from_numpy(self._pixels(pictures))
-        return Dataset(root.resolve().name, x, y, classes, Scale(255.0), test if test.any() else None, client, names)
+        return Dataset(
+            *(root.resolve().name, x, y, classes, Scale(255.0), test if test.any() else None, client, names),
+            class_names=class_names(labels),
+        )
 
     def _pictures(self, root: Path) -> list[Picture]:
         tops = _directories(root)

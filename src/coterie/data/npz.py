@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from coterie.data.columns import Channels, Column, file_at, inputs, known_name, official, outcome, owners
+from coterie.data.columns import Channels, Column, class_names, file_at, inputs, known_name, official, outcome, owners
 from coterie.data.dataset import Dataset
 from coterie.domains import STRICT
 from coterie.errors import CoterieError
@@ -55,7 +55,7 @@ class NPZ:
         y, classes = outcome(arrays["y"])
         client, names = owners(arrays["client"]) if "client" in arrays else (None, None)
         test = official(arrays["split"]) if "split" in arrays else None
-        return Dataset(file.stem, x, y, classes, scale, test, client, names)
+        return Dataset(file.stem, x, y, classes, scale, test, client, names, class_names=class_names(arrays["y"]))
 
     def _arrays(self, file: Path) -> dict[str, Column]:
         """The arrays by what they are for."""

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.data.columns import Column, as_stored, file_at, known_name, number_in, official, outcome, owners
+from coterie.data.columns import (
+    Column,
+    as_stored,
+    class_names,
+    file_at,
+    known_name,
+    number_in,
+    official,
+    outcome,
+    owners,
+)
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Kind, Scale
 from coterie.domains import STRICT
@@ -63,11 +73,16 @@ class Table:
             key: Column(read.others[name], f"{self.path}, column '{name}'", read.row)
             for key, name in self._roles([*read.numbers, *read.others]).items()
         }
-        y, classes = self._outcome(columns["y"])
+        y, classes, called = self._outcome(columns["y"])
         client, names = owners(columns["client"]) if "client" in columns else (None, None)
         test = official(columns["split"]) if "split" in columns else None
-        x = as_stored(self._features(read))
-        return Dataset(file.stem, x, y, classes, self._scale(x, test), test, client, names)
+        chosen = self._features(read)
+        x = as_stored(np.stack(list(chosen.values()), 1))
+        return Dataset(
+            *(file.stem, x, y, classes, self._scale(x, test), test, client, names),
+            features=tuple(chosen),
+            class_names=called,
+        )
 
     def _roles(self, header: Sequence[str]) -> dict[str, str]:
         """The columns that are no features, by what they are for; and every name that was given is one."""
@@ -91,23 +106,24 @@ class Table:
         features = [name for name in header if name not in others] if self.x is None else list(dict.fromkeys(self.x))
         return features, others
 
-    def _outcome(self, column: Column) -> tuple[Tensor, int]:
+    def _outcome(self, column: Column) -> tuple[Tensor, int, tuple[str, ...] | None]:
         values = column.full()
         typed = _typed(values) if isinstance(values[0], str) else np.array(values)
         if typed.dtype.kind == "f" and not np.isfinite(typed).all():
             column.refuse(int(np.argmin(np.isfinite(typed))), "NaN or Inf is no target; fill it in or drop the row")
         if typed.dtype.kind == "f" and self.task is None and ((typed % 1 == 0) & (np.abs(typed) < 2**53)).all():
             typed = typed.astype(np.int64)
-        y, classes = outcome(Column(typed, column.title, column.row), self.task)
+        column = Column(typed, column.title, column.row)
+        y, classes = outcome(column, self.task)
         if self.task is None and not y.is_floating_point() and classes > max(MANY, len(y)):
             raise CoterieError(
                 f"data: {column.title} would have {classes:,} classes in {len(y):,} rows; write task: regression, "
                 "or number the classes 0..K-1"
             )
-        return y, classes
+        return y, classes, class_names(column)
 
-    def _features(self, read: Read) -> NDArray[np.float32]:
-        chosen = []
+    def _features(self, read: Read) -> dict[str, NDArray[np.float32]]:
+        chosen = {}
         for name, values in read.numbers.items():
             if name in read.bad and (self.x is not None or not np.isnan(values).all()):
                 row, text = read.bad[name]
@@ -116,12 +132,12 @@ class Table:
                     f"{text!r} is no number (1.5 is); correct it, or name the feature columns in x without this one",
                 )
             if name not in read.bad:
-                chosen.append(values)
+                chosen[name] = values
         if not chosen:
             raise CoterieError(
                 f"data.x: {self.path} has no feature columns: no column but y, client, split has numbers"
             )
-        return np.stack(chosen, 1)
+        return chosen
 
     def _scale(self, x: Tensor, test: NDArray[np.bool_] | None) -> Scale:
         if not self.standardise:

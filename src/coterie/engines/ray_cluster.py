@@ -36,12 +36,20 @@ def join(address: str | None, cpus: int) -> bool:
 
     if ray.is_initialized():
         return False
+    if where != "local" and not _reachable(where):
+        raise CoterieError(f"engine.address: nobody answers at {where}; is `ray start --head` running there?")
     alone = {"num_cpus": cpus, "include_dashboard": False} if where == "local" else {}
     try:
         ray.init(where, namespace="coterie", log_to_driver=False, logging_level=logging.CRITICAL, **alone)
     except Exception as error:  # Ray has many ways to say that there is no cluster, or that its token is another
         raise CoterieError(_unreachable(where, error)) from None
     return True
+
+
+def _reachable(where: str) -> bool:
+    """Whether anybody listens there. Ray itself would try for many minutes. What is no address is Ray's to judge."""
+    host, colon, port = where.rpartition(":")
+    return head_answers(where) if colon and host and port.isdigit() else True
 
 
 def head_answers(head: str) -> bool:

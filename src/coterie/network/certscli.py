@@ -59,7 +59,7 @@ def _as_text(standing: Standing) -> list[str]:
     )
     lines.append(f"Then:    coterie server CONFIG --certs {where} --host 0.0.0.0")
     if standing.clients:
-        lines.append(f"Clients: coterie client --server {standing.hosts[0]}:8000 --key NAME --data ...")
+        lines.append(f"Clients: coterie client --server {standing.hosts[0]}:8000 --key .../clients/NAME --data ...")
     else:
         lines.append(f"No client has a key yet: coterie certs {where} --client NAME")
     return lines

@@ -6,6 +6,7 @@ wire is never imported.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +20,18 @@ from coterie.client import Workbench
 from coterie.data.federation import ClientData, Federation
 from coterie.errors import CoterieError
 from coterie.model import Model
-from coterie.network.errand import PROTOCOL, About, Errand, Hello, Plan, Refusal, Report, read_as_client
+from coterie.network.errand import NAMES, PROTOCOL, About, Errand, Hello, Plan, Refusal, Report, read_as_client
 from coterie.network.members import Shape
 from coterie.network.shelf import Shelf, next_version, tidy
 from coterie.network.wire import LIMITS, Limits, Parcel, pack_up
 from coterie.setup import loss_of, named_model
 from coterie.threads import one_thread
+
+
+def _together(names: tuple[str, ...] | None) -> str:
+    """Names as one text that says whether two clients mean the same; too long, its fingerprint."""
+    text = ", ".join("".join(c if c.isprintable() else "?" for c in name) for name in names or ())
+    return text if len(text) <= NAMES else f"{len(names or ())} names, {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 @dataclass
@@ -72,6 +79,8 @@ class Desk:
             kind=data.kind,
             outputs=data.outputs,
             version=__version__,
+            features=_together(data.features),
+            classes=_together(data.class_names),
         )
 
     def _carry_out(self, errand: Errand) -> Report:

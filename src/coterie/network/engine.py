@@ -131,14 +131,14 @@ class Federated:
 
     def _take_in(self) -> None:
         abouts = self._door.first
-        if self.members.shape is None:
-            # Before training: everyone waits at the door until enough are there to see what they have in common.
-            if len({about.name for about in abouts.values()}) < self._settings.clients:
-                return
-            self.members.settle(abouts, self._settings.outputs)
+        # Before training everyone waits at the door, until enough are there whose data is of one kind.
+        if self.members.shape is None and not self.members.settle(
+            abouts, self._settings.clients, self._settings.outputs
+        ):
+            return
         self._door.first, before = {}, dict(self.members.here)
         for node, why in self.members.welcome(abouts).items():
-            self._refuse(node, why)
+            self._refuse(node, f"{abouts[node].name}: {why}")
         for client, node in self.members.here.items():
             if before.get(client) != node:
                 self._say(f"client {client} ({self.members.names[client]}) is there")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PROTOCOL = 1  # of what is said here; one side's number must be the other's
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
 REASON = 500  # characters
+NAMES = 2000  # characters
 
 
 def check_name(name: str, what: str = "name") -> str:
@@ -83,11 +84,16 @@ class About:
     kind: Literal["classification", "regression"]
     outputs: int  # classes from 0 on, or targets
     version: str  # of coterie
+    features: str = ""  # the names of the inputs, where they have names; or a fingerprint, where these are long
+    classes: str = ""  # those of the classes
 
     def __post_init__(self) -> None:
         check_name(self.name)
         if len(self.version) > 64 or not self.version.isprintable():
             raise WireError(f"version: {self.version[:80]!r} is not one")
+        for text in (self.features, self.classes):
+            if len(text) > NAMES or not text.isprintable():
+                raise WireError(f"names are printable, and at most {NAMES} characters together")
         _counts("samples", 0, self.train, self.test)
         _counts("input_shape", 1, *self.input_shape)
         _counts("outputs", 1, self.outputs)

@@ -40,6 +40,27 @@ class Shape:
     input_shape: tuple[int, ...]
     kind: Kind
     outputs: int
+    features: str = ""  # the names of the inputs, where they have names
+    classes: str = ""
+
+    def differs(self, about: About) -> str | None:
+        """How a client's data is another kind of data, if it is."""
+        mine, theirs = self.common, common(about)
+        if mine == theirs:
+            return None
+        i = next(i for i in range(len(mine)) if mine[i] != theirs[i])
+        what = ("inputs", "task", "features", "classes")[i]
+        return f"its {what}: {theirs[i] or 'no names'}; this federation's: {mine[i] or 'no names'}"
+
+    @property
+    def common(self) -> tuple[object, ...]:
+        """What all have in common."""
+        return self.input_shape, self.kind, self.features, self.classes
+
+
+def common(about: About) -> tuple[object, ...]:
+    """What a client must have in common with the others."""
+    return about.input_shape, about.kind, about.features, about.classes
 
 
 @dataclass
@@ -121,31 +142,26 @@ class Members:
     def _unfit(self, about: About) -> str | None:
         if self.shape is None:
             return None
-        mine = (about.input_shape, about.kind)
-        if mine != (self.shape.input_shape, self.shape.kind):
-            return (
-                f"its data is a {about.kind} of inputs {about.input_shape}, "
-                f"this federation a {self.shape.kind} of inputs {self.shape.input_shape}"
-            )
+        other = self.shape.differs(about)
+        if other is not None:
+            return f"does not fit: {other}"
         if about.outputs > self.shape.outputs:
             return f"its data has {about.outputs} outputs, this federation's model {self.shape.outputs}"
         return None
 
-    def settle(self, abouts: Mapping[int, About], outputs: int | None) -> None:
-        """Find the shape that the first clients agree on."""
-        by_name = sorted(abouts.values(), key=lambda about: about.name)
-        first = by_name[0]
-        for about in by_name[1:]:
-            if (about.input_shape, about.kind) != (first.input_shape, first.kind):
-                raise CoterieError(
-                    f"clients do not fit together: {first.name} has a {first.kind} of inputs {first.input_shape}, "
-                    f"{about.name} a {about.kind} of inputs {about.input_shape}"
-                )
-        most = max(by_name, key=lambda about: about.outputs)
-        if outputs is not None and most.outputs > outputs:
-            raise CoterieError(f"network.outputs: {outputs}, but {most.name} has {most.outputs}")
-        kind: Kind = "classification" if first.kind == "classification" else "regression"
-        self.shape = Shape(first.input_shape, kind, outputs or most.outputs)
+    def settle(self, abouts: Mapping[int, About], enough: int, outputs: int | None) -> bool:
+        """Find the kind of data that enough of the first clients have in common; whether there is one."""
+        kinds: dict[tuple[object, ...], list[About]] = {}
+        for about in sorted(abouts.values(), key=lambda about: about.name):
+            kinds.setdefault(common(about), []).append(about)
+        most = max(kinds.values(), key=len, default=[])
+        if len({about.name for about in most}) < enough:
+            return False
+        first, widest = most[0], max(most, key=lambda about: about.outputs)
+        if outputs is not None and widest.outputs > outputs:
+            raise CoterieError(f"network.outputs: {outputs}, but {widest.name} has {widest.outputs}")
+        self.shape = Shape(first.input_shape, first.kind, outputs or widest.outputs, first.features, first.classes)
+        return True
 
     # ------------------------------------------------------------------------------------------------ on the disk
 

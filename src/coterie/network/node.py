@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import threading
 import time
@@ -61,7 +62,7 @@ def attend(
         process = runtime.start(_command(to, at, secret), home, to.look)
         try:
             runtime.wait_for_port(process, at, home, PROGRAM, START)
-            say(f"connecting to {to.server}")
+            _look_for(to.server, process, say)
             answered = _answer(process, at, secret.read_bytes(), desk)
         finally:
             runtime.stop(process)
@@ -71,9 +72,26 @@ def attend(
         if WRONG_SERVER in said or (refused is not None and time.monotonic() - refused > patience):
             raise CoterieError(f"the server at {to.server} does not let this client in: {said}")
         if refused is not None:
-            say("not let in: the key is not registered, or the server takes this client to be there already")
-        say(f"the SuperNode ended ({said}); starting it again")
+            say("not let in yet: the server may not know the key, or still believe this client's last process; again")
+        else:
+            say(f"the SuperNode ended ({said}); starting it again")
         time.sleep(runtime.GRACE)
+
+
+def _look_for(server: str, process: subprocess.Popen[bytes], say: Callable[[str], None]) -> None:
+    """Say that the server is not there, while it is not: the SuperNode itself tries on without a word."""
+    host, _, port = server.rpartition(":")
+    told = False
+    while process.poll() is None:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            break
+        except OSError as error:
+            if not told:
+                say(f"nobody answers at {server} yet ({error.strerror or error}); trying on")
+                told = True
+            time.sleep(1)
+    say(f"connecting to {server}")
 
 
 def _fresh_secret(home: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", "
 
 
 def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
-    """From `module:function` or a file, with parameters after commas: `a.csv,y=outcome`.
+    """From `module:function` or a file, with parameters after commas: `a.csv,y=outcome,classes=no|yes`.
 
     A function gives (x, y), (x_train, y_train, x_test, y_test), or a Federation of one client. Where the data has no
-    test part of its own, `test` of it is held out.
+    test part of its own, `test` of it is held out. Labels that are names need `classes`, all of them in one order: a
+    client that numbered its own names would disagree with one that has others. Tables are not standardised unless
+    `standardise=true`, which goes by this client's own figures.
     """
     name, *words = place.split(",")
     params = dict(_word(word) for word in words)
@@ -35,8 +38,31 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
         raise CoterieError(
             f"--data {name}: expected module:function, a folder of images, or a file ending in {', '.join(READERS)}"
         )
+    classes = params.pop("classes", None)
+    if kind in ("csv", "parquet"):
+        params.setdefault("standardise", False)
     made = DATASETS.build(kind, {"path": name, **params})
-    return one_client(made(), test, seed)
+    return one_client(_numbered(made(), classes), test, seed)
+
+
+def _numbered(data: Dataset, classes: object) -> Dataset:
+    """With labels in the order of `classes`."""
+    if data.class_names is None:
+        if classes is not None:
+            raise CoterieError("--data: classes is for labels that are names; these are numbers")
+        return data
+    if classes is None:
+        raise CoterieError(
+            f"--data: labels are names ({', '.join(data.class_names[:5])}); say which there are at any client, "
+            f"everywhere in the same order: classes={'|'.join(data.class_names[:5])}"
+        )
+    order = str(classes).split("|")
+    unknown = [name for name in data.class_names if name not in order]
+    if unknown or len(set(order)) != len(order):
+        fault = f"has no '{unknown[0]}'" if unknown else "names one twice"
+        raise CoterieError(f"--data: classes={classes} {fault}")
+    places = data.y.new_tensor([order.index(name) for name in data.class_names])
+    return replace(data, y=places[data.y], classes=len(order), class_names=tuple(order))
 
 
 def one_client(data: Dataset, test: float, seed: int) -> Federation:
@@ -48,7 +74,14 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
     else:
         kept, out = split_at_random(len(data.y), test, seed, 0)
     return Federation(
-        (data.domain,), Ragged.of([kept]), Ragged.of([out]), kind=data.kind, outputs=data.classes, name=data.name
+        (data.domain,),
+        Ragged.of([kept]),
+        Ragged.of([out]),
+        kind=data.kind,
+        outputs=data.classes,
+        name=data.name,
+        features=data.features,
+        class_names=data.class_names,
     )
 
 
@@ -60,7 +93,12 @@ def _from_function(name: str, params: dict[str, Any], test: float, seed: int) ->
         inspect.signature(found).bind(**params)
     except TypeError as error:
         raise CoterieError(f"--data {name}: does not take these parameters: {error}") from None
-    made = found(**params)
+    try:
+        made = found(**params)
+    except CoterieError:
+        raise
+    except Exception as error:  # whatever a user's function does
+        raise CoterieError(f"--data {name}: {type(error).__name__}: {' '.join(str(error).split())}") from None
     if isinstance(made, Dataset):
         return one_client(made, test, seed)
     if isinstance(made, Federation):

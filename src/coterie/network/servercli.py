@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coterie.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.events import Event, Listener
 
 
 def server(
@@ -67,12 +71,15 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
     from coterie.config import build_method
     from coterie.network.serve import Listening, serve
     from coterie.network.settings import ServerConfig
-    from coterie.store import check_free
+    from coterie.store import check_free, read_history
 
     assert isinstance(config, ServerConfig)
     build_method(config)  # a mistake in it is told before anything listens
     if not resume:
         check_free(path)
+    done = [event.round for event in read_history(path, config.rounds)]
+    if resume and len(done) == config.rounds and (path / "clients.json").is_file():
+        raise CoterieError(f"{path}: all {config.rounds} rounds are done; rounds={2 * config.rounds} goes further")
     stderr = Console(stderr=True, quiet=as_json)
 
     def say(line: str) -> None:
@@ -80,7 +87,8 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
 
     try:
         with console.progress(stderr, config.method.name) as listen:
-            result = serve(config, path, Listening(host, port, certs), resume=resume, listeners=[listen], say=say)
+            listeners = [listen] if stderr.is_terminal else [listen, _line_by_line(say)]
+            result = serve(config, path, Listening(host, port, certs), resume=resume, listeners=listeners, say=say)
     except KeyboardInterrupt:
         begun = (path / "config.yaml").is_file()
         sys.stderr.write("interrupted" + (f"; go on with: coterie server --resume {path}\n" if begun else "\n"))
@@ -95,3 +103,18 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
     if lost:
         stdout.print(lost, style="yellow")
     stdout.print(f"run directory: {path}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def _line_by_line(say: Callable[[str], None]) -> Listener:
+    """A line per round, for a log."""
+    from coterie import console
+    from coterie.events import RoundDone
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundDone):
+            found = (
+                "" if event.summary is None else f", {console.score(event.summary)}, sizes {list(event.summary.sizes)}"
+            )
+            say(f"round {event.round}: {event.answered} of {event.asked} answered in {event.seconds:.1f} s{found}")
+
+    return listen
