@@ -373,11 +373,12 @@ def test_newcomers_are_watched_while_there_is_room(tmp_path: Path) -> None:
 
 def test_a_result_without_the_data_says_where_the_data_is() -> None:
     result = ran("wecfl").result
-    for use in (lambda: result.federation, lambda: result.predict(0, np.zeros((1, 4), dtype=np.float32))):
-        with pytest.raises(CoterieError, match="the data is with the clients"):
-            use()
+    with pytest.raises(CoterieError, match="the data is with the clients"):
+        _ = result.federation
     x = torch.eye(4)
     assert result.network(0)(x).shape == (4, 4)
+    own = result.network(int(result.assignments[3]))(x).argmax(1)
+    assert result.predict(3, x.numpy()).tolist() == own.tolist()
     # Newcomers bring their own data, under numbers that nobody has had.
     served = result.admit(toy().take([0, 1]))
     assert served.assignments.tolist() == result.assignments[[0, 3]].tolist()
