@@ -14,6 +14,7 @@ import typer
 from coterie import comparecli, dashboardcli, datacli, reportcli, sweepcli
 from coterie.errors import CoterieError
 from coterie.network import benchcli, certscli, clientcli, servercli
+from coterie.options import AsJson, Out, Resume, Words, check_resume
 from coterie.pool import end_with_parent
 from coterie.reproduce import cli as reproducing
 
@@ -31,19 +32,12 @@ app = typer.Typer(
 app.add_typer(datacli.app, name="data")
 app.add_typer(benchcli.app, name="bench")
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
-
 
 @app.command()
 def run(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
+    words: Words = None,
+    out: Out = None,
+    resume: Resume = None,
     track: Annotated[
         list[str] | None, typer.Option(metavar="TRACKER", help="tensorboard, mlflow or wandb, too; repeatable.")
     ] = None,
@@ -58,8 +52,7 @@ def run(
     from coterie.grid import free_directory
 
     file, changes = split_words(words or [])
-    if resume is not None and (file is not None or out is not None):
-        raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
+    check_resume(resume, file, out)
     config = _config(file, changes, resume)
     path = resume or out or free_directory(config.method.name)
     result = _run(config, path, resume is not None, as_json, track=track or ())
@@ -162,8 +155,6 @@ def _config(file: Path | None, changes: list[str], resume: Path | None) -> RunCo
 
     if resume is None:
         return read(file, changes)
-    if not (resume / "config.yaml").is_file():
-        raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
     tree = read_file(resume / "config.yaml")
     if "network" in tree:
         raise CoterieError(f"{resume}: is a run over a network; go on with: coterie server --resume {resume}")

@@ -9,29 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.errors import CoterieError
+from coterie.options import AsJson, Out, Resume, Words, check_resume
 
 if TYPE_CHECKING:
     from coterie.events import Event, Listener
 
 
 def server(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run's directory; runs/METHOD-1, -2, ... when not given.")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")] = None,
+    words: Words = None,
+    out: Out = None,
+    resume: Resume = None,
     certs: Annotated[Path | None, typer.Option(metavar="DIR", help="What `coterie certs` made.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for a try-out only.")] = False,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train with real clients. The data stays with them; a file for `coterie run` will do.
 
@@ -49,10 +43,7 @@ def server(
             + ("" if certs is None else "; not both")
         )
     file, changes = split_words(words or [])
-    if resume is not None and (file is not None or out is not None):
-        raise CoterieError("--resume takes its configuration and directory from the run; leave the file and --out out")
-    if resume is not None and not (resume / "config.yaml").is_file():
-        raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)")
+    check_resume(resume, file, out)
     tree = None if resume is None else read_file(resume / "config.yaml")
     if tree is not None and "network" not in tree:
         raise CoterieError(f"{resume}: is a simulation; go on with: coterie run --resume {resume}")
