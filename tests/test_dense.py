@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from coterie import span
 from coterie.dense import forward, layers_of, steps_of, train_together
 from coterie.errors import CoterieError
 from coterie.local import Proximal, Work, batches, train
@@ -63,7 +64,40 @@ def works(model: Model, local: Local, mu: float, extras: bool) -> list[Work]:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_together_is_one_by_one(network: str, how: str, mu: float, extras: bool) -> None:
     """With mu = 5 and lr = 0.1 the pulls are 5, 10, 15, 20: the last two are beyond 1/lr and so implicit."""
-    model, local = Model(*NETWORKS[network]), LOCALS[how]
+    _same_as_one_by_one(Model(*NETWORKS[network]), LOCALS[how], mu, extras)
+
+
+@pytest.mark.parametrize("extras", [False, True], ids=["", "logits and weights"])
+@pytest.mark.parametrize("mu", [0.0, 0.5, 5.0], ids=["free", "pulled", "pulled hard by some"])
+@pytest.mark.parametrize("how", ["epochs", "full", "steps", "larger than all"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_in_the_span_of_the_samples_too(
+    network: str, how: str, mu: float, extras: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forced, for these networks are too small for it to be worth it."""
+    written = []
+    monkeypatch.setattr(span, "MARGIN", 1e9)
+    monkeypatch.setattr(span.Span, "write", lambda self, write=span.Span.write: written.append(write(self)))
+    local = Local(epochs=5, batch=50, lr=0.1) if how == "larger than all" else LOCALS[how]
+    _same_as_one_by_one(Model(*NETWORKS[network]), local, mu, extras)
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize("how", ["momentum", "adam"])
+def test_momentum_decay_and_adam_leave_the_span(how: str) -> None:
+    assert not span.possible(LOCALS[how])
+
+
+def test_the_span_is_worth_it_for_few_samples_seen_often() -> None:
+    """50 samples, 784 inputs, 5 full steps: 2 * 50 * 784 + 5 * 50 * 50 products per output against 5 * 2 * 50 * 784."""
+    assert span.worth([(50, 250)], 784, 2048, anchored=False)
+    assert span.worth([(50, 250)], 784, 2048, anchored=True)
+    assert not span.worth([(50, 50)], 784, 2048, anchored=False)  # one epoch: nothing is used twice
+    assert not span.worth([(3000, 15000)], 784, 2048, anchored=False)  # more samples than inputs
+    assert not span.worth([(50, 250)], 784, 1, anchored=False)  # the products of the samples alone cost as much
+
+
+def _same_as_one_by_one(model: Model, local: Local, mu: float, extras: bool) -> None:
     layers = layers_of(model)
     assert layers is not None
     found = train_together(layers, model.loss, works(model, local, mu, extras))

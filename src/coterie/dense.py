@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from coterie.errors import CoterieError
 from coterie.local import Trained, Work, cuts, orders
 from coterie.model import Model
+from coterie.span import First, Span, possible, worth
 from coterie.tasks import Local
 
 
@@ -92,6 +93,7 @@ class _Plan:
     """All steps of a group: which rows of the stacked samples each takes, and how many of them count."""
 
     rows: Tensor  # (T, G, b) into the stacked samples
+    starts: list[int]  # (G,) where a client's samples begin there
     many: Tensor  # (T, G) samples that count; 0: the client has finished
     stretches: list[tuple[int, int, int]]  # (first, last, clients still training): steps in which nobody finishes
     even: list[bool]  # (T,) every batch full: nothing to mask
@@ -121,8 +123,8 @@ def _plan(works: Sequence[Work], starts: Sequence[int]) -> _Plan:
     ends = [*(np.flatnonzero(np.diff(active)) + 1).tolist(), len(active)]
     stretches = [(first, last, int(active[first])) for first, last in pairwise([0, *ends])]
     full = (many == widest).sum(1) == active
-    same = all(work.local.batch == "full" for work in works)
-    return _Plan(torch.from_numpy(rows), torch.from_numpy(many), stretches, full.tolist(), same)
+    same = all(len(parts) == 1 for parts in each)
+    return _Plan(torch.from_numpy(rows), list(starts), torch.from_numpy(many), stretches, full.tolist(), same)
 
 
 def steps_of(n: int, local: Local) -> int:
@@ -152,11 +154,37 @@ class _Group:
         self.y = torch.cat([work.y for work in works])
         self.offset = _stacked([work.offset for work in works])
         self.weights = _stacked([work.weights for work in works])
-        self.thetas = torch.stack([work.start for work in works])
+        self.thetas = torch.stack([work.start for work in works])  # a copy, even of one: it is trained in place
         self.state = self._state()
         pulled = [work.proximal for work in works]
-        self.anchor = None if pulled[0] is None else torch.stack([p.anchor for p in pulled if p is not None])
+        self.anchor = None if pulled[0] is None else _rows([p.anchor for p in pulled if p is not None])
         self.mu = self.thetas.new_tensor([0.0 if p is None else p.mu for p in pulled])[:, None]
+        self.span, self.cut = self._span(lengths)
+
+    def _span(self, lengths: Sequence[int]) -> tuple[Span | None, int]:
+        """The first layer in the span of its samples where that is less work, and how many numbers of a model it is."""
+        first, plan = self.layers[0], self.plan
+        seen = plan.many.sum(0).tolist()
+        clients, anchored = zip(lengths, seen, strict=True), self.anchor is not None
+        if not possible(self.local) or not worth(clients, first.inputs, first.outputs, anchored):
+            return None, 0
+        if plan.same:
+            x = self.x[plan.rows[0]]
+        else:
+            x = self.x.new_zeros(len(lengths), max(lengths), first.inputs)
+            for mine, begin, n in zip(x, plan.starts, lengths, strict=True):
+                mine[:n] = self.x[begin : begin + n]
+        start = First(first.matrix(self.thetas), first.row(self.thetas))
+        anchor = None if self.anchor is None else First(first.matrix(self.anchor), first.row(self.anchor))
+        cut = first.outputs * (first.inputs + (first.bias is not None))
+        return Span(x, start, anchor, self.mu, self.lr), cut
+
+    def _rows_in_span(self, first: int, last: int, k: int) -> Sequence[Tensor | None]:
+        """Which rows of the span's samples each step takes."""
+        if self.span is None or self.plan.same:
+            return [None] * (last - first)
+        shift = torch.arange(k) * self.span.n - torch.tensor(self.plan.starts[:k])
+        return (self.plan.rows[first:last, :k] + shift[:, None]).flatten(1).unbind(0)
 
     def _state(self) -> Tensor:
         """(G, length) the optimisers' states."""
@@ -181,6 +209,8 @@ class _Group:
         slopes = None if plain and self.anchor is None else torch.empty_like(self.thetas)
         for first, last, k in plan.stretches:
             self._stretch(first, last, k, share, losses, None if slopes is None else slopes[:k])
+        if self.span is not None:
+            self.span.write()
         mean = (losses[..., 0] * share).sum(2).sum(0) / (plan.many > 0).sum(0)
         return [float(value) for value in mean]
 
@@ -194,28 +224,26 @@ class _Group:
         into = matrices if slopes is None else [layer.matrix(slopes) for layer in self.layers]
         into_biases = biases if slopes is None else [layer.row(slopes) for layer in self.layers]
         rows = self.plan.rows[first:last, :k].flatten(1).unbind(0)
-        whole = self.x.index_select(0, rows[0]).view(k, width, -1) if self.plan.same else None
+        span, in_span = self.span, self._rows_in_span(first, last, k)
+        once = self.plan.same and span is None
+        whole = self.x.index_select(0, rows[0]).view(k, width, -1) if once else self.x[:0]
         y = self.y[self.plan.rows[first:last, :k]]
         labels = (y if self.loss == "mse" else y[..., None]).unbind(0)
         minus = self.thetas.new_full((k, width, 1), -1.0)
         shares = share[first:last, :k, :, None].unbind(0)
         told = losses[first:last, :k].unbind(0)
         for t, row in enumerate(rows):
-            seen = [whole if whole is not None else self.x.index_select(0, row).view(k, width, -1)]
+            seen = [whole if once or span is not None else self.x.index_select(0, row).view(k, width, -1)]
             for layer, matrix, bias in zip(self.layers, turned, biases, strict=True):
-                a = torch.bmm(seen[-1], matrix) if bias is None else torch.baddbmm(bias, seen[-1], matrix)
+                if span is not None and len(seen) == 1:
+                    a = span.say(in_span[t], k)
+                else:
+                    a = torch.bmm(seen[-1], matrix) if bias is None else torch.baddbmm(bias, seen[-1], matrix)
                 seen.append(a.relu_() if layer.relu else a)
             z = seen.pop()
             if self.offset is not None:
                 z = z + self.offset.index_select(0, row).view(k, width, -1)
-            if self.loss == "mse":
-                slope = z - labels[t]
-                torch.mean(slope.square(), 2, keepdim=True, out=told[t])
-                slope.mul_(2.0 / z.shape[2])
-            else:
-                said = torch.log_softmax(z, 2)
-                torch.gather(said, 2, labels[t], out=told[t])
-                slope = said.exp_().scatter_add_(2, labels[t], minus)
+            slope = _slope(self.loss, z, labels[t], told[t], minus)
             even = self.weights is None and self.plan.even[first + t]
             if not even:
                 slope.mul_(shares[t])
@@ -223,8 +251,9 @@ class _Group:
             alpha, beta = (-self.lr * scale, 1.0) if slopes is None else (scale, 0.0)
             for number in range(len(self.layers) - 1, -1, -1):
                 below = torch.bmm(slope, matrices[number]) if number else None
-                if below is not None and self.layers[number - 1].relu:
-                    below.mul_(seen[number] > 0)
+                if number == 0 and span is not None:
+                    span.learn(in_span[t], k, slope, -self.lr * scale)
+                    break
                 into[number].baddbmm_(slope.transpose(1, 2), seen[number], beta=beta, alpha=alpha)
                 bias = into_biases[number]
                 if bias is not None and slopes is None:
@@ -232,16 +261,17 @@ class _Group:
                 elif bias is not None:
                     torch.mul(slope.sum(1, keepdim=True), alpha, out=bias)
                 if below is not None:
-                    slope = below
+                    # What a ReLU let through is positive: its sign is the slope, and much faster than a comparison.
+                    slope = below.mul_(seen[number].sign_()) if self.layers[number - 1].relu else below
             if slopes is not None:
-                self._step(thetas, slopes, self.state[:k], k)
+                self._step(thetas[:, self.cut :], slopes[:, self.cut :], self.state[:k], k)
         if self.loss != "mse":
             losses[first:last, :k].neg_()
 
     def _step(self, thetas: Tensor, slopes: Tensor, state: Tensor, k: int) -> None:
         """What `local.train` does with a gradient, for k models at once."""
         mu, lr = self.mu[:k], self.lr
-        anchor = None if self.anchor is None else self.anchor[:k]
+        anchor = None if self.anchor is None else self.anchor[:k, self.cut :]
         explicit = lr * mu <= 1
         if anchor is not None:
             slopes.add_((thetas - anchor) * (mu * explicit))
@@ -257,6 +287,22 @@ class _Group:
         if anchor is not None and not bool(explicit.all()):
             pull = torch.where(explicit, torch.zeros_like(mu), lr * mu / (1 + lr * mu))
             thetas.lerp_(anchor, pull.expand_as(thetas))
+
+
+def _slope(loss: str, z: Tensor, labels: Tensor, told: Tensor, minus: Tensor) -> Tensor:
+    """The slope of each sample's loss by what was said of it; the loss itself (minus it, of classes) goes into told."""
+    if loss == "mse":
+        slope = z - labels
+        torch.mean(slope.square(), 2, keepdim=True, out=told)
+        return slope.mul_(2.0 / z.shape[2])
+    said = torch.log_softmax(z, 2)
+    torch.gather(said, 2, labels, out=told)
+    return said.exp_().scatter_add_(2, labels, minus)
+
+
+def _rows(vectors: Sequence[Tensor]) -> Tensor:
+    """(G, P), to be read only: one vector is not copied."""
+    return vectors[0][None] if len(vectors) == 1 else torch.stack(list(vectors))
 
 
 def _adam(thetas: Tensor, slopes: Tensor, state: Tensor, lr: float, beta1: float = 0.9, beta2: float = 0.999) -> None:
