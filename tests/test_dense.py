@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import span
-from coterie.dense import forward, layers_of, steps_of, train_together
+from coterie.dense import layers_of, steps_of, train_together
 from coterie.errors import CoterieError
 from coterie.local import Proximal, Work, batches, train
 from coterie.model import Loss, Model
@@ -194,17 +194,6 @@ def frozen() -> nn.Module:
 )
 def test_what_is_more_than_linear_layers_is_left_to_the_loop(build: Callable[[], nn.Module]) -> None:
     assert layers_of(Model(build)) is None
-
-
-def test_forward_is_the_networks_own() -> None:
-    model = Model(*NETWORKS["two hidden layers"])
-    layers = layers_of(model)
-    assert layers is not None
-    thetas = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(3)])
-    x = torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(0))
-    said = forward(layers, thetas, x)
-    for theta, mine in zip(thetas, said, strict=True):
-        torch.testing.assert_close(mine, model.replica().load(theta).logits(x))
 
 
 @pytest.mark.parametrize("how", LOCALS)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from coterie.beside import Beside
 from coterie.client import Answer, Call, Done, HasClients, Moment, OneVisit, Workbench
-from coterie.dense import forward, layers_of, steps_of, train_together
+from coterie.dense import layers_of, steps_of, train_together
 from coterie.judge import judge_together
 from coterie.local import Trained, Work
 from coterie.model import Model
@@ -31,6 +32,7 @@ class Batch(Workbench):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.layers = layers_of(model)
+        self.beside = Beside.of(model)
 
     def visit_all(self, calls: Sequence[Call], source: HasClients, moment: Moment) -> list[Done | Exception]:
         """See `Workbench.visit_all`."""
@@ -81,9 +83,8 @@ class Batch(Workbench):
                     one.attempt(lambda one=one, part=part: one.add_given(key, part, given))  # type: ignore[misc]
 
     def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
-        if self.layers is not None:
-            with torch.inference_mode():
-                return torch.cat([forward(self.layers, centers, part) for part in x.split(1024)], 1)
+        if self.beside is not None:
+            return self.beside.say(centers, x)
         return torch.stack([self.frozen.load(center).logits(x) for center in centers])
 
     # -------------------------------------------------------------------------------------------------- evaluation

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from coterie.errors import CoterieError
 from coterie.local import Trained, Work, cuts, orders
-from coterie.model import Model
+from coterie.model import Model, in_order
 from coterie.span import First, Span, possible, worth
 from coterie.tasks import Local
 
@@ -47,7 +47,7 @@ def layers_of(model: Model) -> tuple[Layer, ...] | None:
     """The layers of a network that is nothing but linear layers, ReLUs and a flattening; None for any other."""
     found: list[Layer] = []
     start = 0
-    for module in _in_order(model.blueprint):
+    for module in in_order(model.blueprint) or ():
         if type(module) is nn.Linear:
             if not all(p.requires_grad for p in module.parameters()):
                 return None
@@ -64,28 +64,6 @@ def layers_of(model: Model) -> tuple[Layer, ...] | None:
             return None
     whole = start == model.size == model.parameters
     return tuple(found) if found and whole and not found[-1].relu else None
-
-
-def _in_order(network: nn.Module) -> list[nn.Module]:
-    if type(network) is not nn.Sequential or _hooked(network):
-        return [network]
-    return [module for child in network for module in _in_order(child)]
-
-
-def _hooked(network: nn.Module) -> bool:
-    """A user's hook would not be called here."""
-    return bool(network._forward_hooks or network._forward_pre_hooks or network._backward_hooks)
-
-
-def forward(layers: Sequence[Layer], thetas: Tensor, x: Tensor) -> Tensor:
-    """What each of G models says of the same samples: (n, inputs) -> (G, n, outputs)."""
-    a = x.reshape(len(x), -1).expand(len(thetas), len(x), layers[0].inputs)
-    for layer in layers:
-        matrix, row = layer.matrix(thetas).transpose(1, 2), layer.row(thetas)
-        a = torch.bmm(a, matrix) if row is None else torch.baddbmm(row, a, matrix)
-        if layer.relu:
-            a = a.relu_()
-    return a
 
 
 @dataclass(frozen=True, eq=False)

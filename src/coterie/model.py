@@ -164,6 +164,15 @@ class Replica:
         return torch.cat([self.network(part) for part in x.split(batch)])
 
 
+def in_order(network: nn.Module) -> list[nn.Module] | None:
+    """The layers of a network that is nothing but layers in a row; None if somebody listens to it, by hooks."""
+    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in network.modules()):
+        return None
+    if type(network) is not nn.Sequential:
+        return [network]
+    return [module for child in network for module in in_order(child) or ()]
+
+
 def flatten(network: nn.Module) -> Tensor:
     """The network's vector (a copy)."""
     return torch.cat([_lying(t.detach()).reshape(-1) for t in _tensors(network)])
