@@ -90,11 +90,11 @@ def test_momentum_decay_and_adam_leave_the_span(how: str) -> None:
 
 def test_the_span_is_worth_it_for_few_samples_seen_often() -> None:
     """50 samples, 784 inputs, 5 full steps: 2 * 50 * 784 + 5 * 50 * 50 products per output against 5 * 2 * 50 * 784."""
-    assert span.worth([(50, 250)], 784, 2048, anchored=False)
-    assert span.worth([(50, 250)], 784, 2048, anchored=True)
-    assert not span.worth([(50, 50)], 784, 2048, anchored=False)  # one epoch: nothing is used twice
-    assert not span.worth([(3000, 15000)], 784, 2048, anchored=False)  # more samples than inputs
-    assert not span.worth([(50, 250)], 784, 1, anchored=False)  # the products of the samples alone cost as much
+    assert span.worth(50, 250, 784, 2048, anchored=False)
+    assert span.worth(50, 250, 784, 2048, anchored=True)
+    assert not span.worth(50, 50, 784, 2048, anchored=False)  # one epoch: nothing is used twice
+    assert not span.worth(3000, 15000, 784, 2048, anchored=False)  # more samples than inputs
+    assert not span.worth(50, 250, 784, 1, anchored=False)  # the products of the samples alone cost as much
 
 
 def _same_as_one_by_one(model: Model, local: Local, mu: float, extras: bool) -> None:

@@ -8,21 +8,22 @@ Every answer is the one the plain workbench gives, to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 from coterie.beside import Beside
 from coterie.client import Answer, Call, Done, HasClients, Moment, OneVisit, Workbench
-from coterie.dense import layers_of, steps_of, train_together
+from coterie.dense import Layer, bytes_of, in_span, layers_of, steps_of, train_together
 from coterie.judge import judge_together
-from coterie.local import Trained, Work
+from coterie.local import Trained
 from coterie.model import Model
 from coterie.tasks import Best, Estimated, Evaluate, Fit, Mix, Own, Posterior, Ref, Score, Task
 
 GROUP = 32  # clients trained as one, at most ...
 CACHE = 1 << 20  # ... and as many as have models and batches of so many bytes together: beyond, memory is the limit
-LIKE = 2  # ... and whose numbers of steps differ by no more than this factor
+LIKE = 2  # ... and whose numbers of steps and of samples differ by no more than this factor
 SAMPLES = 4096  # scored in one pass
 
 
@@ -113,12 +114,14 @@ class Batch(Workbench):
 
     def _fit(self, task: Fit, number: int, meant: Sequence[_UnderWay]) -> None:
         """Clients with about as many steps to go are trained as one."""
+        layers = self.layers
+        assert layers is not None
         for one in meant:
-            one.attempt(lambda one=one: one.prepare(task, number))  # type: ignore[misc]
+            one.attempt(lambda one=one: one.prepare(task, number, layers))  # type: ignore[misc]
         ready = [one for one in meant if one.error is None]
         for group in self._groups(ready):
             try:
-                results: list[Trained | None] = list(self._train([one.work for one in group]))
+                results: list[Trained | None] = list(train_together(layers, self.loss, [one.work for one in group]))
             except (RuntimeError, ValueError):
                 results = [None] * len(group)
             for one, result in zip(group, results, strict=True):
@@ -127,22 +130,19 @@ class Batch(Workbench):
                 else:
                     one.do(lambda one=one, result=result: one.visit.finish(task, result, one.choice))  # type: ignore[misc]
 
-    def _train(self, works: Sequence[Work]) -> list[Trained]:
-        assert self.layers is not None
-        return train_together(self.layers, self.loss, works)
-
     def _groups(self, ready: Sequence[_UnderWay]) -> Iterator[list[_UnderWay]]:
         kinds: dict[tuple[bool, ...], list[_UnderWay]] = {}
         for one in ready:
             work = one.work
-            kinds.setdefault((work.proximal is None, work.offset is None, work.weights is None), []).append(one)
+            kind = (work.proximal is None, work.offset is None, work.weights is None, one.in_span)
+            kinds.setdefault(kind, []).append(one)
         for alike in kinds.values():
-            # Falling numbers of steps: a group's first client is its longest, the rest may not be much shorter.
-            queue = sorted(alike, key=lambda one: (-one.steps, one.call.client))
+            # A group's first client is its longest and largest, the rest may not be much shorter or smaller.
+            queue = sorted(alike, key=lambda one: (-one.steps, -one.samples, one.call.client))
             while queue:
                 first = queue[0]
                 room = max(1, min(GROUP, CACHE // first.bytes))
-                group = [one for one in queue[:room] if one.steps * LIKE >= first.steps]
+                group = list(takewhile(first.is_like, queue[:room]))
                 queue = queue[len(group) :]
                 yield group
 
@@ -194,13 +194,17 @@ class _UnderWay:
         y = self.seen[1]
         return self.visit.judge(task, self.resolved, logits if len(y) else None, y)
 
-    def prepare(self, task: Fit, number: int) -> None:
+    def prepare(self, task: Fit, number: int, layers: Sequence[Layer]) -> None:
         """What its training needs, and about how much of it there is."""
         self.work, self.choice, _ = self.visit.prepare(task, number)
-        work = self.work
-        self.steps = steps_of(len(work.y), work.local)
-        batch = len(work.y) if work.local.batch == "full" else min(work.local.batch, len(work.y))
-        self.bytes = work.start.element_size() * (work.start.numel() + batch * work.x[0].numel())
+        self.samples = len(self.work.y)
+        self.steps = steps_of(self.samples, self.work.local)
+        self.in_span = in_span(self.work, layers[0])
+        self.bytes = bytes_of(self.work, layers)
+
+    def is_like(self, other: _UnderWay) -> bool:
+        """Whether one that is not longer can be trained beside it without much waiting and filling up."""
+        return other.steps * LIKE >= self.steps and other.samples * LIKE >= self.samples
 
 
 def _portions(group: Sequence[_UnderWay], of: str = "train") -> Iterator[list[_UnderWay]]:

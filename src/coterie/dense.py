@@ -33,6 +33,11 @@ class Layer:
     bias: int | None
     relu: bool
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return self.outputs * (self.inputs + (self.bias is not None))
+
     def matrix(self, thetas: Tensor) -> Tensor:
         """(G, outputs, inputs)."""
         part = thetas[:, self.weight : self.weight + self.inputs * self.outputs]
@@ -110,6 +115,24 @@ def steps_of(n: int, local: Local) -> int:
     return local.steps if local.steps is not None else (local.epochs or 1) * len(cuts(n, local))
 
 
+def in_span(work: Work, first: Layer) -> bool:
+    """Whether a client's first layer is trained in the span of its samples."""
+    n = len(work.y)
+    seen = steps_of(n, work.local) * n // len(cuts(n, work.local))
+    return possible(work.local) and worth(n, seen, first.inputs, first.outputs, work.proximal is not None)
+
+
+def bytes_of(work: Work, layers: Sequence[Layer]) -> int:
+    """About how much memory a client's steps go through again and again."""
+    n, first = len(work.y), layers[0]
+    batch = n if work.local.batch == "full" else min(work.local.batch, n)
+    if in_span(work, first):
+        many = n * n + (2 * n + batch) * first.outputs + work.start.numel() - first.size
+    else:
+        many = work.start.numel() + batch * first.inputs
+    return work.start.element_size() * many
+
+
 def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> list[Trained]:
     """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given."""
     order = sorted(range(len(works)), key=lambda g: -steps_of(len(works[g].y), works[g].local))
@@ -137,15 +160,11 @@ class _Group:
         pulled = [work.proximal for work in works]
         self.anchor = None if pulled[0] is None else _rows([p.anchor for p in pulled if p is not None])
         self.mu = self.thetas.new_tensor([0.0 if p is None else p.mu for p in pulled])[:, None]
-        self.span, self.cut = self._span(lengths)
+        self.span = self._span(lengths) if all(in_span(work, layers[0]) for work in works) else None
+        self.cut = 0 if self.span is None else layers[0].size  # where what is not in it begins
 
-    def _span(self, lengths: Sequence[int]) -> tuple[Span | None, int]:
-        """The first layer in the span of its samples where that is less work, and how many numbers of a model it is."""
+    def _span(self, lengths: Sequence[int]) -> Span:
         first, plan = self.layers[0], self.plan
-        seen = plan.many.sum(0).tolist()
-        clients, anchored = zip(lengths, seen, strict=True), self.anchor is not None
-        if not possible(self.local) or not worth(clients, first.inputs, first.outputs, anchored):
-            return None, 0
         if plan.same:
             x = self.x[plan.rows[0]]
         else:
@@ -154,8 +173,7 @@ class _Group:
                 mine[:n] = self.x[begin : begin + n]
         start = First(first.matrix(self.thetas), first.row(self.thetas))
         anchor = None if self.anchor is None else First(first.matrix(self.anchor), first.row(self.anchor))
-        cut = first.outputs * (first.inputs + (first.bias is not None))
-        return Span(x, start, anchor, self.mu, self.lr), cut
+        return Span(x, start, anchor, self.mu, self.lr)
 
     def _rows_in_span(self, first: int, last: int, k: int) -> Sequence[Tensor | None]:
         """Which rows of the span's samples each step takes."""

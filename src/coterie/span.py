@@ -13,7 +13,6 @@ the smaller number by far, and W itself is written once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -29,13 +28,10 @@ def possible(local: Local) -> bool:
     return local.optimizer == "sgd" and not local.momentum and not local.weight_decay
 
 
-def worth(clients: Iterable[tuple[int, int]], inputs: int, outputs: int, anchored: bool) -> bool:
-    """Whether it saves time, for clients with (samples, samples seen in all their steps)."""
-    plain = span = 0
-    for n, seen in clients:
-        plain += 2 * seen * inputs * outputs
-        span += (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
-    return span < MARGIN * plain
+def worth(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> bool:
+    """Whether it saves time, for a client with n samples that sees so many in all its steps."""
+    span = (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
+    return span < MARGIN * 2 * seen * inputs * outputs
 
 
 @dataclass(frozen=True, eq=False)
