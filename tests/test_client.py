@@ -18,7 +18,7 @@ from conftest import Data, column, linear, vector
 from coterie.byclient import ByClient
 from coterie.client import Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
 from coterie.errors import CoterieError
-from coterie.model import Model
+from coterie.model import Model, Replica
 from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Ref, Score, Task
 
 ODDS = linear(1, 2)
@@ -287,6 +287,48 @@ def test_best_given_an_own_model_is_chosen_anew_after_that_model_was_saved() -> 
     assert isinstance(first, EvaluateAnswer)
     assert isinstance(second, EvaluateAnswer)
     assert (first.choice, second.choice) == (0, 1)
+
+
+def test_an_offset_by_an_own_model_is_heard_anew_after_that_model_was_saved() -> None:
+    """Odds 3 to 1 for class 0 on a sample of class 0: its loss is ln 4/3, and ln 10/9 once the same is added."""
+    own, data = Own("v", All(EVEN)), column([1], [0])
+    tasks = [
+        Fit(All(FOR_0), NO_STEP, offset=own),
+        Fit(All(FOR_0), NO_STEP, save="v"),
+        Fit(All(FOR_0), NO_STEP, offset=own),
+    ]
+    before, _, after = visit(tasks, data).answers
+    assert isinstance(before, FitAnswer)
+    assert isinstance(after, FitAnswer)
+    assert (before.loss, after.loss) == pytest.approx((log(4 / 3), log(10 / 9)))
+
+
+def test_a_visit_hears_every_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CAM's: choose a center given the global model, train it beside that, then that beside the center chosen."""
+    heard: list[list[float]] = []
+    logits = Replica.logits
+
+    def listen(self: Replica, x: Tensor) -> Tensor:
+        heard.append(self.theta.tolist())
+        return logits(self, x)
+
+    monkeypatch.setattr(Replica, "logits", listen)
+    shared = All(vector(1, 0))
+    best = Best(BOTH, given=shared)
+    local = Local(lr=0.1, keep_optimizer=True)
+    tasks = [Fit(best, local, offset=shared), Fit(shared, local, offset=best, optimizer_slot="other")]
+    first, second = visit(tasks).answers
+    assert sorted(heard) == sorted([*BOTH.tolist(), [1.0, 0.0]])
+    alone = fitted(
+        Fit(shared, local, offset=All(FOR_1))
+    )  # given more odds for class 0 than there are, row 1 is the best
+    assert isinstance(first, FitAnswer)
+    assert isinstance(second, FitAnswer)
+    assert first.choice == 1
+    assert second.loss == alone.loss
+    assert second.theta is not None
+    assert alone.theta is not None
+    assert second.theta.tolist() == alone.theta.tolist()
 
 
 def test_a_visit_writes_nothing_into_what_it_was_given() -> None:

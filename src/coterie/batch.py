@@ -19,7 +19,7 @@ from coterie.dense import Layer, bytes_of, in_span, layers_of, steps_of, train_t
 from coterie.judge import judge_together
 from coterie.local import Trained
 from coterie.model import Model
-from coterie.tasks import Best, Estimated, Evaluate, Fit, Mix, Own, Posterior, Ref, Score, Task
+from coterie.tasks import Best, Estimated, Evaluate, Fit, Mix, Own, Posterior, Score, Task
 
 GROUP = 32  # clients trained as one, at most ...
 CACHE = 1 << 20  # ... and as many as have models and batches of so many bytes together: beyond, memory is the limit
@@ -53,8 +53,8 @@ class Batch(Workbench):
         return [one.error or Done(tuple(one.answers), one.visit.written) for one in under_way]
 
     def _answer(self, task: Task, number: int, meant: list[_UnderWay]) -> None:
-        for centers, given in _scored(task):
-            self._score(centers, given, meant)
+        for centers in _scored(task):
+            self._score(centers, meant)
         match task:
             case Fit() if self.layers is not None:
                 self._fit(task, number, meant)
@@ -66,22 +66,19 @@ class Batch(Workbench):
 
     # ----------------------------------------------------------------------------------------------------- scoring
 
-    def _score(self, centers: Tensor, given: Ref | None, meant: Sequence[_UnderWay]) -> None:
+    def _score(self, centers: Tensor, meant: Sequence[_UnderWay]) -> None:
         """What every center says of everyone's training samples, put where the visits look for it."""
         if self.frozen.mixes:  # everyone on their own: what is said of a sample depends on those beside it
             return
-        key = (id(centers), id(given))
-        for some in _portions([one for one in meant if key not in one.visit.known and one.train is not None]):
+        new = [one for one in meant if one.error is None and id(centers) not in one.visit.scored]
+        for some in _portions([one for one in new if one.train is not None]):
             samples = [one.train for one in some if one.train is not None]
             try:
                 logits = self._center_logits(centers, torch.cat([x for x, _ in samples]))
             except (RuntimeError, ValueError):  # samples that do not go together: everyone on their own
                 continue
             for one, part in zip(some, logits.split([len(y) for _, y in samples], 1), strict=True):
-                if given is None:
-                    one.visit.known[key] = part
-                else:
-                    one.attempt(lambda one=one, part=part: one.add_given(key, part, given))  # type: ignore[misc]
+                one.visit.scored[id(centers)] = part
 
     def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
         if self.beside is not None:
@@ -180,10 +177,6 @@ class _UnderWay:
         except Exception:  # told when the task itself is tried
             return None
 
-    def add_given(self, key: tuple[int, int], logits: Tensor, given: Ref) -> None:
-        """Logits of the centers, with those of another model added."""
-        self.visit.known[key] = logits + self.visit.logits(given, self.visit.data.train[0])
-
     def resolve(self, task: Evaluate) -> None:
         """Which models, and on which samples."""
         self.resolved = [self.visit.resolve(ref) for ref in task.models]
@@ -222,22 +215,20 @@ def _portions(group: Sequence[_UnderWay], of: str = "train") -> Iterator[list[_U
         yield some
 
 
-def _scored(task: Task) -> list[tuple[Tensor, Ref | None]]:
+def _scored(task: Task) -> list[Tensor]:
     """The sets of centers whose losses on a client's samples a task asks for."""
-    found: list[tuple[Tensor, Ref | None]] = []
+    found: list[Tensor] = []
 
     def look(ref: object) -> None:
         match ref:
-            case Best(centers, given):
-                found.append((centers, given))
-            case Estimated(centers):
-                found.append((centers, None))
+            case Best(centers) | Estimated(centers):
+                found.append(centers)
             case Mix(_, weights):
                 look(weights)
             case Own(_, default):
                 look(default)
             case Posterior(centers, _, prior):
-                found.append((centers, None))
+                found.append(centers)
                 look(prior)
             case _:
                 pass
@@ -247,7 +238,7 @@ def _scored(task: Task) -> list[tuple[Tensor, Ref | None]]:
             for ref in (task.start, task.anchor, task.offset, task.weights):
                 look(ref)
         case Score():
-            found.append((task.centers, task.given))
+            found.append(task.centers)
         case Evaluate():
             for ref in (*task.models, task.mixture, task.belongs):
                 look(ref)

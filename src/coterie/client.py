@@ -142,7 +142,9 @@ class OneVisit:
     ) -> None:
         self.bench, self.client, self.data, self.keeps, self.moment = bench, client, data, keeps, moment
         self.written: dict[str, Tensor] = {}
-        self.known: dict[tuple[int, int], Tensor] = {}  # logits: tasks of a visit often score the same centers
+        # What models say of the training samples: the tasks of a visit often use the same ones.
+        self.scored: dict[int, Tensor] = {}  # every center of a set (K, n, outputs), by its id
+        self.heard: dict[Ref, Tensor] = {}  # one model (n, outputs)
 
     def answer(self, task: Task, number: int) -> Answer:
         match task:
@@ -187,18 +189,17 @@ class OneVisit:
 
     def keep(self, slot: str, value: Tensor) -> None:
         self.keeps[slot] = self.written[slot] = value
-        self.known.clear()  # what was said given an old value is no longer true
+        self.heard = {ref: said for ref, said in self.heard.items() if not reads(ref, slot)}
 
     # ----------------------------------------------------------------------------------------- tasks
 
     def center_logits(self, centers: Tensor, given: Ref | None) -> Tensor:
-        """What every center says of the training samples (K, n, outputs)."""
-        key = (id(centers), id(given))
-        if key not in self.known:
+        """What every center says of the training samples, with the logits of another model added (K, n, outputs)."""
+        if id(centers) not in self.scored:
             x, _ = self.data.train
-            logits = torch.stack([self.bench.frozen.load(center).logits(x) for center in centers])
-            self.known[key] = logits if given is None else logits + self.logits(given, x)
-        return self.known[key]
+            self.scored[id(centers)] = torch.stack([self.bench.frozen.load(center).logits(x) for center in centers])
+        logits = self.scored[id(centers)]
+        return logits if given is None else logits + self.said(given)
 
     def best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
         if by == "loss":
@@ -225,8 +226,17 @@ class OneVisit:
             raise CoterieError("no center has a finite loss on this client's data")
         return losses
 
-    def logits(self, ref: Ref, x: Tensor) -> Tensor:
-        return self.bench.frozen.load(self.resolve(ref)[0]).logits(x).clone()
+    def said(self, ref: Ref) -> Tensor:
+        """What a model says of the training samples (n, outputs)."""
+        if isinstance(ref, Own) and ref.slot not in self.keeps:
+            return self.said(ref.default)
+        if ref not in self.heard:
+            theta, row = self.resolve(ref)
+            if isinstance(ref, Best):  # to choose it, all were heard
+                self.heard[ref] = self.center_logits(ref.centers, None)[row].clone()
+            else:
+                self.heard[ref] = self.bench.frozen.load(theta).logits(self.data.train[0]).clone()
+        return self.heard[ref]
 
     def posterior(self, centers: Tensor, prior: Ref | None, given: Ref | None = None) -> Tensor:
         """p(center | sample) for every sample (n, K)."""
@@ -265,7 +275,7 @@ class OneVisit:
         start, choice = self.resolve(task.start)
         mu = float(self.value(task.mu)) if isinstance(task.mu, ByClient) else task.mu
         anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
-        offset = None if task.offset is None else self.logits(task.offset, x)
+        offset = None if task.offset is None else self.said(task.offset)
         weights = None if task.weights is None else self.sample_weights(task.weights)
         seed = draw_seed(rng)  # of dropout and whatever else the network draws
         work = Work(
@@ -341,6 +351,17 @@ class OneVisit:
             return (logits * weights).sum(0)
         # In the log domain, where the cross-entropy of a mixture of probabilities is its own.
         return torch.logsumexp(torch.log_softmax(logits, -1) + weights.log(), 0)
+
+
+def reads(ref: Ref, slot: str) -> bool:
+    """Whether what a reference means depends on what the client keeps there."""
+    match ref:
+        case Own(name, default):
+            return name == slot or reads(default, slot)
+        case Best(_, given):
+            return given is not None and reads(given, slot)
+        case _:
+            return False
 
 
 def votes(losses: Tensor) -> Tensor:
