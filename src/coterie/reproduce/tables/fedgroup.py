@@ -143,7 +143,10 @@ def _cell(row: str, column: str, paper: float | None) -> Cell:
         note = f"{note}; {_PARTIAL}"
     probe: Probe = "proximity" if (row, column) == ("mnist-mlp", "fg-edc") else ""
     run = Run(f"fedgroup/{row}/{column}", config, probe)
-    return Cell(row, column, run, best(), paper, note=note, comparable=row != "synthetic")
+    return Cell(row, column, run, best(), paper, note=note)
+
+
+_AFTERWARDS = "picked from the printed order after our numbers were known"
 
 
 def _ordered(row: str) -> Claim:
@@ -159,9 +162,10 @@ TABLE3 = Table(
     paper=PAPER,
     protocol=PROTOCOL + " Synthetic(1,1): 100 clients, 200 rounds, SGD 0.01. Pre-training: 50 steps, everyone before "
     "round 1. The proximal weight is 1. FEMNIST and Sent140 rows need data that could not be had. Synthetic(1,1) is "
-    "drawn anew with every seed, and a few large clients hold a third to three quarters of its samples: one method "
-    "differs by up to 30 points between draws. The paper's draw (75,349 samples) was not published: its numbers cannot "
-    "be met, the order of the methods can.",
+    "drawn anew with every seed (57,017, 27,428 and 52,323 samples; five of 100 clients hold 67, 33 and 58 % of them), "
+    "and FedAvg alone gives 79.7, 48.0 and 57.8 on these draws. The paper's draw (75,349 samples) was not published. "
+    "That may be why most of this row misses; it is counted as it is. The printed order holds in part: FeSEM and "
+    "FG-MADC are below FG-EDC here, in the paper above it.",
     tolerance=2.0,
     seeds=3,
     cells=tuple(
@@ -182,13 +186,13 @@ TABLE3 = Table(
             lambda ours: ours("mnist-mlp/fg-edc") > ours("mnist-mlp/fedavg"),
         ),
         Claim(
-            "synthetic: FedAvg < FedProx < FG-EDC < IFCA",
+            f"synthetic: FedAvg < FedProx < FG-EDC < IFCA ({_AFTERWARDS})",
             lambda ours: (
                 ours("synthetic/fedavg") < ours("synthetic/fedprox") < ours("synthetic/fg-edc") < ours("synthetic/ifca")
             ),
         ),
         Claim(
-            "synthetic: FG-MADC is above FG-EDC",
+            f"synthetic: FG-MADC is above FG-EDC ({_AFTERWARDS})",
             lambda ours: ours("synthetic/fg-madc") > ours("synthetic/fg-edc"),
         ),
     ),
