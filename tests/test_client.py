@@ -289,18 +289,26 @@ def test_best_given_an_own_model_is_chosen_anew_after_that_model_was_saved() -> 
     assert (first.choice, second.choice) == (0, 1)
 
 
-def test_an_offset_by_an_own_model_is_heard_anew_after_that_model_was_saved() -> None:
+@pytest.mark.parametrize("keeps", [{}, {"v": EVEN}], ids=["kept for the first time", "kept before"])
+def test_an_offset_by_an_own_model_is_heard_anew_after_that_model_was_saved(keeps: Mapping[str, Tensor]) -> None:
     """Odds 3 to 1 for class 0 on a sample of class 0: its loss is ln 4/3, and ln 10/9 once the same is added."""
-    own, data = Own("v", All(EVEN)), column([1], [0])
-    tasks = [
-        Fit(All(FOR_0), NO_STEP, offset=own),
-        Fit(All(FOR_0), NO_STEP, save="v"),
-        Fit(All(FOR_0), NO_STEP, offset=own),
-    ]
-    before, _, after = visit(tasks, data).answers
+    own = Own("v", All(EVEN))
+    beside = Fit(All(FOR_0), NO_STEP, offset=own)
+    before, _, after = visit([beside, Fit(All(FOR_0), NO_STEP, save="v"), beside], column([1], [0]), keeps).answers
     assert isinstance(before, FitAnswer)
     assert isinstance(after, FitAnswer)
     assert (before.loss, after.loss) == pytest.approx((log(4 / 3), log(10 / 9)))
+
+
+def test_an_offset_by_the_best_given_an_own_model_is_chosen_anew_too() -> None:
+    """Given even odds row 0 is the best, given odds of 9 row 1 is: added to even odds, their losses on MOSTLY_0."""
+    beside = Fit(All(EVEN), NO_STEP, offset=Best(BOTH, given=Own("v", All(EVEN))))
+    save = Fit(All(vector(log(9), 0)), NO_STEP, save="v")
+    before, _, after = visit([beside, save, beside], keeps={"v": EVEN}).answers
+    assert isinstance(before, FitAnswer)
+    assert isinstance(after, FitAnswer)
+    right, wrong = log(4 / 3), log(4)
+    assert (before.loss, after.loss) == pytest.approx(((2 * right + wrong) / 3, (right + 2 * wrong) / 3))
 
 
 def test_a_visit_hears_every_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
