@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie import span
-from coterie.dense import layers_of, steps_of, train_together
+from coterie.dense import in_span, layers_of, steps_of, train_together
 from coterie.errors import CoterieError
 from coterie.local import Proximal, Work, batches, train
 from coterie.model import Loss, Model
@@ -84,8 +84,13 @@ def test_in_the_span_of_the_samples_too(
 
 
 @pytest.mark.parametrize("how", ["momentum", "adam"])
-def test_momentum_decay_and_adam_leave_the_span(how: str) -> None:
-    assert not span.possible(LOCALS[how])
+def test_momentum_decay_and_adam_leave_the_span(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span, "MARGIN", 1e9)
+    model = Model(*NETWORKS["two hidden layers"])
+    layers = layers_of(model)
+    assert layers is not None
+    assert in_span(works(model, LOCALS["epochs"], 0, False)[0], layers[0])
+    assert not in_span(works(model, LOCALS[how], 0, False)[0], layers[0])
 
 
 def test_the_span_is_worth_it_for_few_samples_seen_often() -> None:

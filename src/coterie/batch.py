@@ -22,7 +22,7 @@ from coterie.model import Model
 from coterie.tasks import Best, Estimated, Evaluate, Fit, Mix, Own, Posterior, Score, Task
 
 GROUP = 32  # clients trained as one, at most ...
-CACHE = 1 << 20  # ... and as many as have models and batches of so many bytes together: beyond, memory is the limit
+CACHE = 1 << 20  # ... and as many as go through so many bytes together, step by step: beyond, memory is the limit
 LIKE = 2  # ... and whose numbers of steps and of samples differ by no more than this factor
 SAMPLES = 4096  # scored in one pass
 
@@ -193,7 +193,7 @@ class _UnderWay:
         self.samples = len(self.work.y)
         self.steps = steps_of(self.samples, self.work.local)
         self.in_span = in_span(self.work, layers[0])
-        self.bytes = bytes_of(self.work, layers)
+        self.bytes = bytes_of(self.work, layers, self.in_span)
 
     def is_like(self, other: _UnderWay) -> bool:
         """Whether one that is not longer can be trained beside it without much waiting and filling up."""

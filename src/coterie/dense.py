@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie.errors import CoterieError
-from coterie.local import Trained, Work, cuts, orders
+from coterie.local import Trained, Work, cuts, orders, plain_sgd
 from coterie.model import Model, in_order
-from coterie.span import First, Span, possible, worth
+from coterie.span import First, Span, worth
 from coterie.tasks import Local
 
 
@@ -116,17 +116,17 @@ def steps_of(n: int, local: Local) -> int:
 
 
 def in_span(work: Work, first: Layer) -> bool:
-    """Whether a client's first layer is trained in the span of its samples."""
+    """Whether a client's first layer is trained in the span of its samples, which plain steps do not leave."""
     n = len(work.y)
     seen = steps_of(n, work.local) * n // len(cuts(n, work.local))
-    return possible(work.local) and worth(n, seen, first.inputs, first.outputs, work.proximal is not None)
+    return plain_sgd(work.local) and worth(n, seen, first.inputs, first.outputs, work.proximal is not None)
 
 
-def bytes_of(work: Work, layers: Sequence[Layer]) -> int:
+def bytes_of(work: Work, layers: Sequence[Layer], spanned: bool) -> int:
     """About how much memory a client's steps go through again and again."""
     n, first = len(work.y), layers[0]
     batch = n if work.local.batch == "full" else min(work.local.batch, n)
-    if in_span(work, first):
+    if spanned:
         many = n * n + (2 * n + batch) * first.outputs + work.start.numel() - first.size
     else:
         many = work.start.numel() + batch * first.inputs
@@ -201,8 +201,8 @@ class _Group:
         share = inside.to(self.thetas.dtype) / plan.many.clamp(min=1)[..., None]
         share = share if self.weights is None else share * self.weights[plan.rows]
         losses = torch.zeros(*plan.rows.shape, 1, dtype=self.thetas.dtype)
-        plain = self.local.optimizer == "sgd" and not self.local.momentum and not self.local.weight_decay
-        slopes = None if plain and self.anchor is None else torch.empty_like(self.thetas)
+        plain = plain_sgd(self.local) and self.anchor is None
+        slopes = None if plain else torch.empty_like(self.thetas)
         for first, last, k in plan.stretches:
             self._stretch(first, last, k, share, losses, None if slopes is None else slopes[:k])
         if self.span is not None:
@@ -220,7 +220,7 @@ class _Group:
         into = matrices if slopes is None else [layer.matrix(slopes) for layer in self.layers]
         into_biases = biases if slopes is None else [layer.row(slopes) for layer in self.layers]
         rows = self.plan.rows[first:last, :k].flatten(1).unbind(0)
-        span, in_span = self.span, self._rows_in_span(first, last, k)
+        span, places = self.span, self._rows_in_span(first, last, k)
         once = self.plan.same and span is None
         whole = self.x.index_select(0, rows[0]).view(k, width, -1) if once else self.x[:0]
         y = self.y[self.plan.rows[first:last, :k]]
@@ -232,7 +232,7 @@ class _Group:
             seen = [whole if once or span is not None else self.x.index_select(0, row).view(k, width, -1)]
             for layer, matrix, bias in zip(self.layers, turned, biases, strict=True):
                 if span is not None and len(seen) == 1:
-                    a = span.say(in_span[t], k)
+                    a = span.say(places[t], k)
                 else:
                     a = torch.bmm(seen[-1], matrix) if bias is None else torch.baddbmm(bias, seen[-1], matrix)
                 seen.append(a.relu_() if layer.relu else a)
@@ -248,7 +248,7 @@ class _Group:
             for number in range(len(self.layers) - 1, -1, -1):
                 below = torch.bmm(slope, matrices[number]) if number else None
                 if number == 0 and span is not None:
-                    span.learn(in_span[t], k, slope, -self.lr * scale)
+                    span.learn(places[t], k, slope, -self.lr * scale)
                     break
                 into[number].baddbmm_(slope.transpose(1, 2), seen[number], beta=beta, alpha=alpha)
                 bias = into_biases[number]

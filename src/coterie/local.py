@@ -92,6 +92,11 @@ class Trained:
     state: Tensor
 
 
+def plain_sgd(local: Local) -> bool:
+    """Whether a step goes along the gradient and nowhere else."""
+    return local.optimizer == "sgd" and not local.momentum and not local.weight_decay
+
+
 class Optimizer:
     """SGD (with momentum) or Adam on one flat vector; its state is one tensor, so that a client can keep it."""
 
@@ -104,7 +109,7 @@ class Optimizer:
                 "the optimiser or the model has changed since it was kept"
             )
         self.state = like.new_zeros(length) if state is None else state.clone()
-        self.plain = local.optimizer == "sgd" and not local.momentum and not local.weight_decay
+        self.plain = plain_sgd(local)
         self._scratch = torch.empty_like(like)
 
     def step(self, theta: Tensor, grad: Tensor) -> None:

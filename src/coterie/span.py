@@ -18,14 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.tasks import Local
-
 MARGIN = 0.75  # of the multiplications of the plain way: fewer than this, or it is not worth its copies
-
-
-def possible(local: Local) -> bool:
-    """Momentum, decay and Adam move W in other directions too."""
-    return local.optimizer == "sgd" and not local.momentum and not local.weight_decay
 
 
 def worth(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> bool:
