@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
 import pytest
 import torch
 
+import coterie
 from conftest import vector
 from coterie.errors import CoterieError
 from coterie.memory import Memory
+from coterie.overflow import SMALL, held, on_disk, room
+from coterie.result import Result
 
 
 @pytest.fixture
@@ -55,3 +62,79 @@ def test_restore_gives_the_same_memory_and_forgets_what_was_there(memory: Memory
 def test_a_foreign_name_is_refused(memory: Memory, name: str) -> None:
     with pytest.raises(CoterieError, match="is not the name of something a client keeps"):
         memory.restore({name: vector(0)})
+
+
+def test_what_has_no_room_in_memory_lies_in_files_and_is_read_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    models = {client: torch.full((SMALL // 4,), float(client)) for client in range(4)}
+    memory = Memory(limit=2 * SMALL + 100)
+    for client, model in models.items():
+        memory.write(client, {"v": model, "share": vector(client)})
+    assert [held(memory.read(client)["v"]) for client in models] == [SMALL, SMALL, 0, 0]
+    assert [held(memory.read(client)["share"]) for client in models] == [4] * 4  # too small to be worth a file
+    assert all(torch.equal(memory.read(client)["v"], model) for client, model in models.items())
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind, however the process ends
+
+
+def test_room_that_becomes_free_is_used_and_an_attempt_undone_gives_its_room_back() -> None:
+    memory = Memory(limit=SMALL + 100)
+    model = torch.ones(SMALL // 4)
+    memory.write(0, {"v": model})
+    memory.begin()
+    memory.write(0, {"v": vector(0)})
+    memory.write(1, {"v": model})
+    assert held(memory.read(1)["v"]) == SMALL
+    memory.undo()
+    memory.write(1, {"v": model})
+    assert held(memory.read(1)["v"]) == 0
+    assert torch.equal(memory.read(0)["v"], model)
+
+
+def test_a_row_of_something_larger_does_not_keep_the_rest_alive(memory: Memory) -> None:
+    rows = torch.arange(20.0).view(2, 10)
+    memory.write(0, {"v": rows[1]})
+    assert memory.read(0)["v"].untyped_storage().nbytes() == 40
+    assert memory.read(0)["v"].tolist() == rows[1].tolist()
+
+
+def test_a_full_disk_is_told_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(CoterieError, match=rf"{tmp_path}: .* \(No space left on device\); set TMPDIR"):
+        on_disk(torch.ones(SMALL))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_is_room_for_something() -> None:
+    assert room() > 1 << 28
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("sequential", None), ("batched", 1), ("workers", 2)])
+def test_personal_models_in_files_are_trained_and_saved_like_those_in_memory(
+    engine: Literal["sequential", "batched", "workers"],
+    workers: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = torch.Generator().manual_seed(1)
+    data = [(torch.randn(12, 4, generator=rng), torch.arange(12) % 3) for _ in range(6)]
+    monkeypatch.setattr("coterie.memory.SMALL", 1)
+
+    def found(limit: int) -> Result[Any]:
+        monkeypatch.setattr("coterie.memory.room", lambda: limit)
+        out = tmp_path / str(limit)
+        run = partial(coterie.run, coterie.Ditto(lam=0.5), data, engine=engine, workers=workers, out=out)
+        run(rounds=2, participation=0.5, checkpoint_every=1)
+        return run(rounds=4, participation=0.5, checkpoint_every=1, resume=True)
+
+    inside, outside = found(1 << 30), found(0)
+    kept = outside.memory.tensors()
+    assert len(kept) > 3
+    assert all(held(value) == 0 for value in kept.values())
+    assert all(torch.equal(value, kept[name]) for name, value in inside.memory.tensors().items())
+    assert inside.history[-1].summary == outside.history[-1].summary

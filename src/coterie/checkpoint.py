@@ -50,8 +50,12 @@ def save(path: Path, state: object, memory: Memory, round: int, belongs: Mapping
         "state": json.dumps(outline),
     }
     temporary = path.with_name(path.name + ".part")
-    safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
-    replace_durably(temporary, path)
+    try:
+        safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
+        replace_durably(temporary, path)
+    except (safetensors.SafetensorError, OSError) as error:
+        temporary.unlink(missing_ok=True)
+        raise CoterieError(f"{path}: cannot be written ({error}); the run can be resumed from the one before") from None
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

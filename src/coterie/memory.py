@@ -1,7 +1,8 @@
 """What clients keep between visits: personal models, optimiser states, mixture weights.
 
 Value in, value out: an engine hands a client its values with the tasks and stores what a successful
-visit wrote. A visit that fails writes nothing. Only clients that were visited take any room.
+visit wrote. A visit that fails writes nothing. Only clients that were visited take any room, and what
+is more than memory has room for lies in files (see overflow).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from coterie.errors import CoterieError
+from coterie.overflow import SMALL, held, on_disk, room
 
 
 class Memory:
     """Every client's values, by client and name."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = room() if limit is None else limit  # bytes
+        self._held = 0  # of those
         self._clients: dict[int, dict[str, Tensor]] = {}
         self._before: dict[int, dict[str, Tensor]] = {}  # of those written to since `begin`
 
@@ -29,6 +33,7 @@ class Memory:
         self._clients |= self._before
         self._clients = {client: kept for client, kept in self._clients.items() if kept}
         self._before = {}
+        self._held = sum(held(value) for kept in self._clients.values() for value in kept.values())
 
     def read(self, client: int) -> Mapping[str, Tensor]:
         """What this client keeps (empty before its first visit)."""
@@ -39,7 +44,16 @@ class Memory:
         if values:
             kept = self._clients.setdefault(client, {})
             self._before.setdefault(client, dict(kept))
-            kept.update(values)
+            for slot, value in values.items():
+                self._held -= held(kept.get(slot))
+                kept[slot] = self._stored(value)
+                self._held += held(kept[slot])
+
+    def _stored(self, value: Tensor) -> Tensor:
+        if value.nbytes >= SMALL and self._held + value.nbytes > self._limit:
+            return on_disk(value)
+        # A row of something larger would keep all of that alive.
+        return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, for a checkpoint."""
@@ -47,7 +61,7 @@ class Memory:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Become what `tensors` gave."""
-        self._clients = {}
+        self._clients, self._held = {}, 0
         for key, value in tensors.items():
             client, _, slot = key.partition("/")
             if not client.isdigit() or not slot:

@@ -1,0 +1,57 @@
+"""Tensors in files instead of memory, for what thousands of clients keep: the system reads and writes them as needed.
+
+A file has no name from the moment it is mapped, so that it is gone with the last tensor in it, however the
+process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from coterie.errors import CoterieError
+
+SMALL = 1 << 16  # bytes; less than this is not worth a file
+_UNKNOWN = 16 << 30  # bytes a machine has that does not tell
+
+
+def room() -> int:
+    """Bytes that clients may keep in memory: a quarter of the machine's, or of the container's."""
+    found = [_UNKNOWN]
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # no such question on Windows
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(ValueError, OSError):  # the file says "max" where there is no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(found) // 4
+
+
+def held(value: Tensor | None) -> int:
+    """Bytes of memory that this takes: none if it lies in a file."""
+    return 0 if value is None or value.untyped_storage().filename else value.nbytes
+
+
+def on_disk(value: Tensor) -> Tensor:
+    """The same numbers in a file of their own."""
+    place = directory()
+    try:
+        with tempfile.NamedTemporaryFile(prefix="coterie-", dir=place) as file:
+            # Asked for in advance: a disk that is found full when the numbers get there would end the process.
+            os.posix_fallocate(file.fileno(), 0, value.nbytes)
+            there = torch.from_file(file.name, shared=True, size=value.numel(), dtype=value.dtype)
+    except (OSError, RuntimeError) as error:
+        said = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise CoterieError(
+            f"{place}: what clients keep is more than a quarter of the memory, and {value.nbytes:,} more bytes of it "
+            f"cannot be put there ({said}); set TMPDIR to a directory with room"
+        ) from None
+    return there.view(value.shape).copy_(value)
+
+
+def directory() -> Path:
+    """TMPDIR if that is set, else where large temporary files belong: /tmp is often memory itself."""
+    return Path(os.environ.get("TMPDIR") or ("/var/tmp" if Path("/var/tmp").is_dir() else tempfile.gettempdir()))
