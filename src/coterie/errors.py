@@ -14,6 +14,10 @@ class QuorumError(CoterieError):
     """Too few of the clients that were asked have answered."""
 
 
+class ResumeError(CoterieError):
+    """What a run left behind is another run's or damaged: this one cannot go on from there."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """' Did you mean X?' when a known name is near, and the list of the known ones."""
     options = sorted(known)

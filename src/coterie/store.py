@@ -25,7 +25,7 @@ from torch import Tensor
 from coterie import checkpoint
 from coterie.clients import Clients
 from coterie.engines.contract import Missing
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, ResumeError
 from coterie.events import Event, RoundDone, RunEnded
 from coterie.memory import Memory
 from coterie.metrics import Summary
@@ -111,7 +111,10 @@ class RunDirectory:
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""
-        state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
+        try:
+            state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
+        except CoterieError as error:
+            raise ResumeError(str(error)) from error
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._write_start()

@@ -163,6 +163,20 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
     assert len(list((place / "checkpoints").iterdir())) == 1
 
 
+def test_a_disk_that_is_full_leaves_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Results(tmp_path)
+    place = interrupted(results, monkeypatch)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(CoterieError, match="No space left"):
+            carry_out(TINY, 0, results, {})
+    assert len(list((place / "checkpoints").iterdir())) == 1
+
+
 def test_data_from_a_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(120) % 2

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from coterie.config import build
-from coterie.errors import CoterieError
+from coterie.errors import CoterieError, ResumeError
 from coterie.execute import execute
 from coterie.pool import end_with_parent
 from coterie.reproduce.cell import Run
@@ -52,10 +52,8 @@ def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path
     job = build(config)  # first: what is wrong with the data is no reason to throw work away
     try:
         result = execute(config, place, resume=begun, job=job)
-    except CoterieError:
-        if not begun:
-            raise
-        shutil.rmtree(place)  # what it began is of another version: from the start
+    except ResumeError:  # what it began is of another version: from the start
+        shutil.rmtree(place)
         result = execute(config, place, job=job)
     history = read_history(place, config.rounds)
     seconds = sum(event.seconds for event in history)
