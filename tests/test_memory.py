@@ -123,7 +123,7 @@ def test_personal_models_in_files_are_trained_and_saved_like_those_in_memory(
 ) -> None:
     rng = torch.Generator().manual_seed(1)
     data = [(torch.randn(12, 4, generator=rng), torch.arange(12) % 3) for _ in range(6)]
-    monkeypatch.setattr("coterie.memory.SMALL", 1)
+    monkeypatch.setattr("coterie.overflow.SMALL", 1)
 
     def found(limit: int) -> Result[Any]:
         monkeypatch.setattr("coterie.memory.room", lambda: limit)

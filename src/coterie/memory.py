@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from coterie.errors import CoterieError
-from coterie.overflow import SMALL, held, on_disk, room
+from coterie.overflow import held, room, stored
 
 
 class Memory:
@@ -46,14 +46,8 @@ class Memory:
             self._before.setdefault(client, dict(kept))
             for slot, value in values.items():
                 self._held -= held(kept.get(slot))
-                kept[slot] = self._stored(value)
+                kept[slot] = stored(value, self._limit - self._held)
                 self._held += held(kept[slot])
-
-    def _stored(self, value: Tensor) -> Tensor:
-        if value.nbytes >= SMALL and self._held + value.nbytes > self._limit:
-            return on_disk(value)
-        # A row of something larger would keep all of that alive.
-        return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, for a checkpoint."""

@@ -35,6 +35,14 @@ def held(value: Tensor | None) -> int:
     return 0 if value is None or value.untyped_storage().filename else value.nbytes
 
 
+def stored(value: Tensor, left: int) -> Tensor:
+    """Something to keep: as it is if so many bytes are left for it, else in a file."""
+    if value.nbytes >= SMALL and value.nbytes > left:
+        return on_disk(value)
+    # A row of something larger would keep all of that alive.
+    return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+
+
 def on_disk(value: Tensor) -> Tensor:
     """The same numbers in a file of their own."""
     place = directory()

@@ -33,7 +33,6 @@ from scripted import (
 from torch import Tensor
 
 import coterie
-from coterie.byclient import ByClient
 from coterie.data.federation import Federation
 from coterie.errors import CoterieError
 from coterie.methods.cam import CAM, IFCACAM, Additive, FeSEMCAM
@@ -47,6 +46,7 @@ from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
 from coterie.methods.stocfl import StoCFL, Stochastic
 from coterie.model import Model
+from coterie.rows import Rows
 from coterie.seeds import Purpose, generator
 from coterie.tasks import All, Best, Local, Own, Ref, Score
 
@@ -158,7 +158,6 @@ def stochastic(centers: list[list[float]], labels: dict[int, int], psi: list[lis
     k = len(centers)
     members = torch.bincount(torch.tensor(list(labels.values())), minlength=k).float()
     omega = torch.tensor([2.0, 2.0])
-    empty = ByClient.empty(torch.float32, (2,))
     return Stochastic(
         torch.tensor(centers),
         by_client(labels),
@@ -168,7 +167,7 @@ def stochastic(centers: list[list[float]], labels: dict[int, int], psi: list[lis
         torch.tensor(psi),
         members,
         members,
-        empty,
+        Rows.empty(),
     )
 
 

@@ -28,8 +28,8 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.byclient import ByClient
 from coterie.methods.stocfl import StoCFL, Stochastic
+from coterie.rows import Rows
 from coterie.tasks import Local
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})
@@ -46,7 +46,7 @@ def state_of(
     seen: dict[int, list[float]] | None = None,
     omega: tuple[float, float] = (2.0, 2.0),
 ) -> Stochastic:
-    ids, rows = list(seen or {}), list((seen or {}).values())
+    ids, rows = list(seen or {}), [torch.tensor(row) for row in (seen or {}).values()]
     return Stochastic(
         torch.tensor(centers).reshape(-1, 2),
         by_client(labels),
@@ -56,7 +56,7 @@ def state_of(
         torch.tensor(psi).reshape(-1, 2),
         torch.tensor(members, dtype=torch.float32),
         torch.tensor(trained, dtype=torch.float32),
-        ByClient(torch.tensor(ids, dtype=torch.int64), torch.tensor(rows).reshape(-1, 2)),
+        Rows(torch.tensor(ids, dtype=torch.int64), tuple(rows)),
     )
 
 

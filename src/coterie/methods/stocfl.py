@@ -30,7 +30,8 @@ from coterie.means import Weighting, mean, mean_by, weigh
 from coterie.methods.clusters import Clusters, assigned, averaged
 from coterie.methods.contract import Ask
 from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Pick, Roster
+from coterie.rows import Rows
+from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
 
 GRADIENT = Local(epochs=1, batch="full", lr=1.0)  # one step of it moves a model by minus its gradient
 
@@ -44,7 +45,7 @@ class Stochastic(Clusters):
     psi: Tensor  # (K, d) sum of the members' representations
     members: Tensor  # (K,) how many there are
     trained: Tensor  # (K,) how many of them have had a part in the model
-    seen: ByClient  # (n, d) every single representation, kept only for cluster_vector="sampled"
+    seen: Rows  # every single representation, kept only for cluster_vector="sampled"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -67,15 +68,13 @@ class StoCFL:
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
         """omega_0 = theta_1 = ... = theta_N, stored once; no client has been met."""
         omega, features = model.init(rng), model.part("all")
-        none = omega.new_empty(0, len(features))
-        seen = ByClient.empty(omega.dtype, (len(features),))
-        return Stochastic(
-            omega.new_empty(0, len(omega)), ByClient.empty(), features, omega, omega, none, none[:, 0], none[:, 0], seen
-        )
+        none, nobody = omega.new_empty(0, len(features)), omega.new_empty(0)
+        centers = omega.new_empty(0, len(omega))
+        return Stochastic(centers, ByClient.empty(), features, omega, omega, none, nobody, nobody, Rows.empty())
 
     def round(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """Represent, merge, and train cluster models and the global one in one visit."""
-        state = self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
+        state = self.cluster(state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         start = Pick(state.centers, state.labels)
         fit = Fit(start, anchor=All(state.omega), mu=self.lam, local=self.local, on=met)
@@ -91,59 +90,62 @@ class StoCFL:
             state = dataclasses.replace(state, trained=trained)
         return dataclasses.replace(state, omega=omega)
 
-    def meet(self, state: Stochastic, unmet: Tensor, ask: Ask) -> Stochastic:
-        """Line 6: everyone not met before becomes a cluster of one."""
-        reply = self.ask_psi(state, unmet, ask)
+    def represent(self, state: Stochastic, who: Tensor, ask: Ask) -> tuple[Tensor, Tensor]:
+        """Line 6: what stands for those of these clients that were not met before, and their ids."""
+        unmet = state.unmet(who)
+        reply = ask(Fit(All(state.anchor), local=self.psi or GRADIENT, on=unmet)) if len(unmet) else None
         if reply is None or reply.theta is None:
-            return state
-        psi = state.represent(state.anchor - reply.theta)
-        first = len(state.centers)
-        begin = state.anchor if self.new_cluster == "anchor" else state.omega
-        state = dataclasses.replace(
+            return unmet[:0], state.psi[:0]
+        return reply.ids, state.represent(state.anchor - reply.theta)
+
+    def cluster(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
+        """Lines 6-16: the unmet are clusters of one; clusters more alike than tau become one, the lowest number."""
+        ids, psi = self.represent(state, cohort.ids, ask)
+        old, new = len(state.centers), len(ids)
+        parts = dataclasses.replace(  # their models are not written down before it is known which are needed
             state,
-            centers=torch.cat([state.centers, begin.repeat(len(psi), 1)]),
+            labels=state.labels.put(ids, torch.arange(old, old + new)),
             psi=torch.cat([state.psi, psi]),
-            members=torch.cat([state.members, torch.ones(len(psi))]),
-            trained=torch.cat([state.trained, torch.zeros(len(psi))]),
-            seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
+            members=torch.cat([state.members, torch.ones(new)]),
+            trained=torch.cat([state.trained, torch.zeros(new)]),
+            seen=state.seen.put(ids, psi) if self.cluster_vector == "sampled" else state.seen,
         )
-        return assigned(state, reply.ids, torch.arange(first, first + len(psi)))
-
-    def ask_psi(self, state: Stochastic, who: Tensor, ask: Ask) -> Fitted | None:
-        """psi - Psi of these clients: where the anchor goes on their data."""
-        return ask(Fit(All(state.anchor), local=self.psi or GRADIENT, on=who)) if len(who) else None
-
-    def merge(self, state: Stochastic, sampled: Tensor) -> Stochastic:
-        """Lines 9-16: clusters more alike than tau become one; the lowest number stays."""
-        if len(state.centers) < 2:
+        into = self.merge(parts, cohort.ids)
+        if torch.equal(into, torch.arange(old)):  # nobody is new, nothing merged
             return state
+        k = int(into.max()) + 1
+        # The largest part that has trained, the lowest number where they tie.
+        order = torch.argsort(parts.trained, descending=True, stable=True)
+        best = [int(order[into[order] == j][0]) for j in range(k)]
+        begin = state.anchor if self.new_cluster == "anchor" else state.omega
+        centers = torch.stack([state.centers[row] if row < old else begin for row in best])
+        if self.merge_model == "mean":
+            centers = mean_by(into[:old], state.centers, state.trained, empty=centers)
+        sums, members, trained = (
+            torch.zeros(k, *t.shape[1:], dtype=t.dtype).index_add_(0, into, t)
+            for t in (parts.psi, parts.members, parts.trained)
+        )
+        labels = ByClient(parts.labels.ids, into[parts.labels.values])
+        return dataclasses.replace(parts, centers=centers, labels=labels, psi=sums, members=members, trained=trained)
+
+    def merge(self, state: Stochastic, sampled: Tensor) -> Tensor:
+        """Lines 9-16: what each cluster becomes a part of."""
         psi, rows = state.psi, torch.arange(len(state.psi))
         if self.cluster_vector == "sampled":  # clusters nobody stands for this round are left alone
             here = sampled[state.labels.has(sampled)]
-            psi = torch.zeros_like(psi).index_add_(0, state.labels.at(here), state.seen.at(here))
-            rows = state.labels.at(here).unique()
+            of = state.labels.at(here)
+            psi, rows = state.seen.sums(here, of, len(psi), psi), of.unique()
+        into = torch.arange(len(psi))
+        if len(rows) < 2:
+            return into
+        psi = psi if len(rows) == len(psi) else psi[rows]
         merged = (
-            merge_recomputing(psi[rows], state.members[rows], self.tau)
+            merge_recomputing(psi, state.members[rows], self.tau)
             if self.recompute_after_merge
-            else greedy_merge(cosines(psi[rows]), self.tau)
+            else greedy_merge(cosines(psi), self.tau)
         )
-        into = torch.arange(len(state.psi))
         into[rows] = torch.stack([rows[merged == m][0] for m in merged])  # the lowest number of each
-        into = by_first_member(into)
-        k = int(into.max()) + 1
-        if k == len(state.centers):
-            return state
-        # The largest part that has trained, the lowest number where they tie.
-        order = torch.argsort(state.trained, descending=True, stable=True)
-        centers = torch.stack([state.centers[order[into[order] == j][0]] for j in range(k)])
-        if self.merge_model == "mean":
-            centers = mean_by(into, state.centers, state.trained, empty=centers)
-        sums, members, trained = (
-            torch.zeros(k, *t.shape[1:], dtype=t.dtype).index_add_(0, into, t)
-            for t in (state.psi, state.members, state.trained)
-        )
-        labels = ByClient(state.labels.ids, into[state.labels.values])
-        return dataclasses.replace(state, centers=centers, labels=labels, psi=sums, members=members, trained=trained)
+        return by_first_member(into)
 
     def chain(self, omega: Tensor, shared: Fit, met: Tensor, ask: Ask) -> Tensor:
         """The authors' code: each client goes on from the last one's result; the mean of all these."""
@@ -161,11 +163,10 @@ class StoCFL:
     def admit(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """A newcomer joins the cluster it is most like, if like enough; else it is one of its own, with that model."""
         if not len(state.centers):
-            return self.merge(self.meet(state, state.unmet(cohort.ids), ask), cohort.ids)
-        reply = self.ask_psi(state, state.unmet(cohort.ids), ask)
-        if reply is None or reply.theta is None:
+            return self.cluster(state, cohort, ask)
+        ids, psi = self.represent(state, cohort.ids, ask)
+        if not len(ids):
             return state
-        psi = state.represent(state.anchor - reply.theta)
         alike, closest = cosines(psi, state.psi).max(1)
         alone = alike < self.tau
         first = len(state.centers)
@@ -178,6 +179,6 @@ class StoCFL:
             psi=sums.index_add(0, labels, psi),
             members=members.index_add(0, labels, torch.ones(len(labels))),
             trained=torch.cat([state.trained, state.trained[closest[alone]].clamp(max=1)]),
-            seen=state.seen.put(reply.ids, psi) if self.cluster_vector == "sampled" else state.seen,
+            seen=state.seen.put(ids, psi) if self.cluster_vector == "sampled" else state.seen,
         )
-        return assigned(state, reply.ids, labels)
+        return assigned(state, ids, labels)

@@ -193,7 +193,7 @@ def _rotated_run(method: str, size: str) -> Run:
     data = MNIST | {"partition": {"name": "rotated", "clients": SIZES[size], "reuse": True}}
     local: Tree = {"epochs": 5, "batch": "full", "lr": 0.1}
     config = _config(data, METHODS_1[method], local, 100, 20) | BATCHED
-    if method == "ditto":  # a checkpoint holds every client's model
+    if method in ("ditto", "stocfl-chain"):  # a checkpoint would hold a model, or a representation, of every client
         config["checkpoint_every"] = 100
     return Run(f"stocfl/table1/{size}/{method}", config, "clusters")
 
