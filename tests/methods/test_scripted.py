@@ -44,13 +44,13 @@ def fitted(models: dict[int, list[float]], n: list[int], choice: list[int] | Non
     )
 
 
-def script(*answers: Callable[[Fit], Fitted]) -> Ask:
+def script(*answers: Callable[[Fit], Fitted], local: Local = LOCAL) -> Ask:
     """An `ask` that expects exactly these questions."""
     left = list(answers)
 
     def ask(task: Fit) -> Fitted:
         assert left, "one question too many"
-        assert task.local == LOCAL
+        assert task.local == local
         assert task.send
         assert task.save is None
         assert task.offset is None
@@ -180,11 +180,17 @@ def warm_answer(task: Fit) -> Fitted:
         (FeSEM(k=2, local=LOCAL), [1.0, 1.0]),
         # WeCFL weighs by size: (30 * [1, 0] + 10 * [1, 2]) / 40 = [1, 0.5].
         (WeCFL(k=2, local=LOCAL), [1.0, 0.5]),
+        # In batches of 8, sizes 30 and 10 are 4 and 2: (4 * [1, 0] + 2 * [1, 2]) / 6 = [1, 2/3].
+        (WeCFL(k=2, local=Local(batch=8), size_unit="batches"), [1.0, 2 / 3]),
+        (WeCFL(k=2, local=Local(batch="full"), size_unit="batches"), [1.0, 1.0]),
+        (FeSEM(k=2, local=Local(batch=8), size_unit="batches"), [1.0, 1.0]),  # of clients that count alike
     ],
-    ids=["fesem", "wecfl"],
+    ids=["fesem", "wecfl", "wecfl-batches", "wecfl-full-batches", "fesem-batches"],
 )
 def test_a_warm_round(method: FeSEM, first: list[float]) -> None:
-    state = method.round(clusters([[0.0, 0.0], [10.0, 0.0]]), cohort(1, 2, 3, 7), script(warm_answer))
+    state = method.round(
+        clusters([[0.0, 0.0], [10.0, 0.0]]), cohort(1, 2, 3, 7), script(warm_answer, local=method.local)
+    )
     close(state.centers, [first, [9.0, 0.0]])
     assert table(state.labels) == {1: 0, 2: 1, 3: 1, 7: 0}, "client 2 did not answer and stays where it was"
 

@@ -45,6 +45,7 @@ class FeSEM:
     kmeans: Literal["warm", "fresh"] = "warm"
     kmeans_weights: Weighting = "equal"  # of a client in the clustering
     weights: Weighting = "equal"  # of a client in its cluster's model
+    size_unit: Literal["samples", "batches"] = "samples"  # what a size counts; the WeCFL authors' code of 2022: batches
     alpha: NonNegativeInt = 20  # the first clustering asks at least alpha * k clients, if there are that many
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
@@ -59,8 +60,15 @@ class FeSEM:
         if reply.theta is None:  # nobody answered
             return state
         labels, state = self.assign(reply, state, cohort.rng)
-        state = averaged(state, reply, labels, weigh(reply, self.weights))
+        state = averaged(state, reply, labels, self.weigh(reply, self.weights))
         return assigned(state, reply.ids, labels)
+
+    def weigh(self, reply: Fitted, how: Weighting) -> Tensor:
+        """A weight per client that answered."""
+        if how == "equal" or self.size_unit == "samples":
+            return weigh(reply, how)
+        batch = self.local.batch
+        return torch.ones(len(reply.n)).double() if batch == "full" else (reply.n.double() / batch).ceil()
 
     def first_clients(self, cohort: Cohort) -> Tensor:
         """The cohort and, where it is small, others drawn at random: k-means needs to see every kind."""
@@ -75,7 +83,7 @@ class FeSEM:
 
     def assign(self, reply: Fitted, state: Clusters, rng: np.random.Generator) -> tuple[Tensor, Clusters]:
         """The E-step: the cluster of each client that answered; the first one makes K centers out of one."""
-        points, weights = state.represent(reply.models), weigh(reply, self.kmeans_weights)
+        points, weights = state.represent(reply.models), self.weigh(reply, self.kmeans_weights)
         if not len(state.labels.ids):
             k = count(points, self.k, weights, rng)
             labels = fresh_kmeans(points, k, weights, rng)
