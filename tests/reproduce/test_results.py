@@ -105,6 +105,7 @@ def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
         changed(rounds=3),
         changed(method={"name": "wecfl", "k": 3}),
         changed(method={"name": "fesem", "k": 2}),
+        changed(method={"name": "wecfl", "k": 2, "size_unit": "batches"}),
         changed(local={"epochs": 1, "batch": 8, "lr": 0.2}),
         changed(data={"name": "digits", "partition": {"name": "rotated", "clients": 9}}),
         changed(model={"name": "mlp"}),
@@ -121,6 +122,14 @@ def test_another_configuration_is_another_outcome(other: Run, tmp_path: Path) ->
     assert results.load(other, 0) is None
     assert results.of(other) == []
     assert results.load(RUN, 0) is not None
+
+
+def test_an_option_that_came_later_matters_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outcomes of before it do not become stale: at this value it changes nothing."""
+    before = fingerprint(RUN)
+    assert fingerprint(changed(method={"name": "wecfl", "k": 2, "size_unit": "samples"})) == before
+    monkeypatch.setattr("coterie.reproduce.results.LATER", {})
+    assert fingerprint(RUN) != before
 
 
 def test_how_fast_it_is_computed_does_not_matter() -> None:

@@ -23,6 +23,8 @@ from coterie.setup import versions
 Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
 COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error")  # of a Summary
 DIGITS = 6  # significant, in what is kept
+# Options that came after outcomes were kept, with the value at which they change nothing.
+LATER: Mapping[str, Any] = {"size_unit": "samples"}
 
 
 def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
@@ -41,8 +43,14 @@ def fingerprint(run: Run) -> str:
     tree = resolved(config, build_method(config))
     for key in ("seed", "engine", "checkpoint_every"):
         tree.pop(key, None)
-    text = json.dumps([tree, run.probe], sort_keys=True)
+    text = json.dumps([_without_later(tree), run.probe], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _without_later(tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    return {key: _without_later(value) for key, value in tree.items() if key not in LATER or LATER[key] != value}
 
 
 class Results:
