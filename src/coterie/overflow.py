@@ -49,7 +49,11 @@ def on_disk(value: Tensor) -> Tensor:
     try:
         with tempfile.NamedTemporaryFile(prefix="coterie-", dir=place) as file:
             # Asked for in advance: a disk that is found full when the numbers get there would end the process.
-            os.posix_fallocate(file.fileno(), 0, value.nbytes)
+            # macOS cannot be asked.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, value.nbytes)
+            else:
+                file.truncate(value.nbytes)
             there = torch.from_file(file.name, shared=True, size=value.numel(), dtype=value.dtype)
     except (OSError, RuntimeError) as error:
         said = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
