@@ -15,7 +15,8 @@ trains alone for as long as `warmup` rounds would take, and goes on from there (
 warm-up are 70 here). Eq. 4 and 13 scale the client's gradient by n_i/n, which
 would freeze it: the plain gradient is used, as in the authors' code. So is the mean per cluster; `cluster_update="eq6"`
 is the printed interpolation. The authors' code further has order: cluster_first (IFCA) or global_first (FeSEM), no
-gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose_by: accuracy.
+gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose_by: accuracy; that it has IFCA's
+clients choose after their training, which began at the choice of the round before, is not offered.
 """
 
 from __future__ import annotations
