@@ -52,6 +52,7 @@ class Span:
         self.lean = start.say(x)  # what W0 says, and with an anchor by how much it is more than what C says
         self.held = torch.zeros_like(self.lean)  # Q
         self.kept = x.new_ones(many, 1, 1)  # a
+        self.learnt = False  # whether Q is anything but zero
         if anchor is not None:
             self.said = anchor.say(x)
             self.lean -= self.said
@@ -62,14 +63,16 @@ class Span:
 
     def say(self, rows: Tensor | None, k: int) -> Tensor:
         """What the first k clients' layers say of their samples (k, b, outputs): of these rows of all, or of all."""
-        gram, lean = _some(self.gram, rows, k), _some(self.lean, rows, k)
+        lean = _some(self.lean, rows, k)
         if self.anchor is not None:
             lean = torch.addcmul(_some(self.said, rows, k), lean, self.kept[:k])
-        return torch.baddbmm(lean, gram, self.held[:k])
+        if not self.learnt:
+            return lean.clone() if rows is None and self.anchor is None else lean  # it will be changed in place
+        return torch.baddbmm(lean, _some(self.gram, rows, k), self.held[:k])
 
     def learn(self, rows: Tensor | None, k: int, slope: Tensor, alpha: float) -> None:
         """A step along the slopes (k, b, outputs) of what was said; alpha is minus its length."""
-        held = self.held[:k]
+        self.learnt, held = True, self.held[:k]
         if self.anchor is not None:
             held.mul_(self.leave[:k])
             self.kept[:k].mul_(self.leave[:k])
