@@ -61,7 +61,8 @@ TABLE1 = Table(
     name="fedgroup-table1",
     title="FedAvg on MNIST by classes per client",
     paper=PAPER,
-    protocol=PROTOCOL + " Discrepancy: the mean distance of the clients' models from the new global one.",
+    protocol=PROTOCOL + " Discrepancy: the mean distance of the clients' models from the new global one. With one "
+    "class per client, seed 1 never reaches 85 % (82.4 % at best): rounds to 85 % are of the other two there.",
     tolerance=2.0,  # of accuracies; the other columns have their own
     seeds=3,
     unit="",
