@@ -111,10 +111,7 @@ class RunDirectory:
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""
-        try:
-            state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
-        except CoterieError as error:
-            raise ResumeError(str(error)) from error
+        state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._write_start()
@@ -130,10 +127,13 @@ class RunDirectory:
         found = sorted((self.path / "checkpoints").glob("round-*.safetensors"))
         if not found:
             return fresh, 0
-        last = checkpoint.load(found[-1], fresh, self._method, self._belongs)
+        try:
+            last = checkpoint.load(found[-1], fresh, self._method, self._belongs)
+        except CoterieError as error:
+            raise ResumeError(str(error)) from error
         if last.round > self._settings.rounds:
-            raise CoterieError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
-        memory.restore(last.memory)
+            raise ResumeError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
+        memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         return last.state, last.round
 
     def attempts(self, done: int) -> list[int]:

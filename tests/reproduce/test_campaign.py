@@ -163,15 +163,17 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
     assert len(list((place / "checkpoints").iterdir())) == 1
 
 
-def test_a_disk_that_is_full_leaves_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.memory.Memory.restore"])
+def test_a_disk_that_is_full_leaves_what_was_done(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a checkpoint finds no room, or what clients keep when it is read again."""
     results = Results(tmp_path)
     place = interrupted(results, monkeypatch)
 
     def full(*_: Any, **__: Any) -> Any:
-        raise OSError(28, "No space left on device")
+        raise (OSError if where.startswith("safetensors") else CoterieError)("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("safetensors.torch.save_file", full)
+        patch.setattr(where, full)
         with pytest.raises(CoterieError, match="No space left"):
             carry_out(TINY, 0, results, {})
     assert len(list((place / "checkpoints").glob("round-*"))) == 1
