@@ -18,8 +18,11 @@ from coterie.catalogue import DATASETS
 from coterie.config import RunConfig, build, read
 from coterie.data.federation import Federation
 from coterie.data.synthetic import SyntheticRegression
+from coterie.errors import CoterieError
 from coterie.execute import execute
+from coterie.reproduce.cell import Probe
 from coterie.reproduce.probes import alike, centers_on_distributions, clusters_on_tests, look, mixtures, proximity
+from coterie.reproduce.tables import TABLES
 from coterie.seeds import Purpose, generator
 
 # The label is whether the first feature is positive (in the second cluster: negative).
@@ -105,6 +108,38 @@ def test_clients_that_evaluation_gave_a_cluster_of_their_own() -> None:
     assert result.assignments.max() >= len(result.state.centers)
     found = clusters_on_tests(result, whole=False)
     assert len(found["each"]) == result.summary.clusters
+
+
+PROBED = sorted({(run.probe, run.config["method"]["name"]) for table in TABLES for run in table.runs()})
+
+
+@pytest.mark.parametrize(("probe", "method"), [pair for pair in PROBED if pair[0].startswith("clusters")])
+def test_whatever_a_table_asks_for_its_method_has(probe: Probe, method: str) -> None:
+    result = coterie.run(method, make_federation(4), linear(), rounds=1)
+    assert 0 <= look(probe, result, RunConfig())["clusters"] <= 1
+
+
+@pytest.mark.parametrize("method", ["fedsoft", "ifca", "fedem"])
+def test_centers_on_domains(method: str) -> None:
+    """Every center on the test digits as every distribution sees them, whatever the method keeps them in."""
+    words = ["data.name=digits", "data.partition.name=mixture", "data.partition.clients=6", "model.name=linear"]
+    words += ["data.partition.pattern=10:90", "data.partition.angles=[0, 90]", "data.partition.samples=[60, 80]"]
+    job = build(read(None, [*words, f"method.name={method}", "method.k=2", "rounds=3", "local.lr=0.5"]))
+    result = coterie.run(job.method, job.federation, job.model, rounds=3)
+    found = look("letters", result, RunConfig())
+    assert np.shape(found["each"]) == (2, 2)
+    assert found["best"] == [max(row) for row in found["each"]]
+    x, y = result.federation.seen_through(1, "test")
+    centers = result.state.centers if hasattr(result.state, "centers") else result.state
+    said = result.model.replica().load(centers[1]).logits(x).argmax(1)
+    assert found["each"][1][1] == pytest.approx(float((said == y).double().mean()))
+    assert 0.1 < found["own"] <= 1  # on the clients' own training data
+
+
+def test_personal_models_are_not_those_of_clusters() -> None:
+    result = coterie.run("ditto", make_federation(4), linear(), rounds=1)
+    with pytest.raises(CoterieError, match="Ditto has no models of clusters to look at: give its run no probe"):
+        look("clusters", result, RunConfig())
 
 
 # -------------------------------------------------------------------------------------------- FedSoft's centers

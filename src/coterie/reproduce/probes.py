@@ -14,6 +14,7 @@ from coterie.catalogue import DATASETS
 from coterie.config import RunConfig
 from coterie.data.federation import Federation
 from coterie.data.synthetic import SyntheticRegression
+from coterie.errors import CoterieError
 from coterie.methods.clusters import Clusters
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fedsoft import Soft
@@ -91,7 +92,11 @@ def mixtures(result: Result[Any]) -> dict[str, Any]:
 
 
 def _models(result: Result[Any]) -> Tensor:
-    ref = next(r for r in result.method.predictor(result.placed).models if isinstance(r, All | Pick | Best))
+    refs = result.method.predictor(result.placed).models
+    ref = next((r for r in refs if isinstance(r, All | Pick | Best)), None)
+    if ref is None:
+        name = type(result.method).__name__
+        raise CoterieError(f"{name} has no models of clusters to look at: give its run no probe")
     return ref.theta[None] if isinstance(ref, All) else ref.centers
 
 
