@@ -63,17 +63,19 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     fails = "import sys; sys.stderr.write('Traceback\\nerror: no such thing\\n'); sys.exit(2)"
     dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     silent = "raise SystemExit(7)"
-    failed = carry_out([fails, "pass", dies, silent, "print('fine')"], begin, 2, looks.append)
+    breaks = "next(iter(()))"
+    failed = carry_out([fails, "pass", dies, silent, breaks, "print('fine')"], begin, 2, looks.append)
     assert {one.job: one.why for one in failed} == {
         fails: "no such thing",
         dies: "killed by signal 9; the same command goes on with it",
         silent: "exit code 7",
+        breaks: 'StopIteration (File "<string>", line 1, in <module>)',
     }
     assert Failed(fails, "no such thing") in failed
-    assert looks[-1].done == 5
+    assert looks[-1].done == 6
     assert max(len(look.at) for look in looks) <= 2
     ended = dict(pair for look in looks for pair in look.ended)
-    assert ended == {fails: False, "pass": True, dies: False, silent: False, "print('fine')": True}
+    assert ended == {"pass": None, "print('fine')": None} | {one.job: one.why for one in failed}
 
 
 def test_a_process_has_one_thread_and_knows_that_it_is_attended() -> None:

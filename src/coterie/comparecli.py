@@ -111,7 +111,7 @@ def carry_out(
         nonlocal behind
         behind += sum(run.config.rounds for run, _ in so_far.ended)
         rounds = behind + sum(_rounds(run, out) for run in so_far.at)
-        ended = tuple(f"{_title(run)}: {'done' if well else 'failed'}" for run, well in so_far.ended)
+        ended = tuple(f"{_title(run)}: {'failed' if why else 'done'}" for run, why in so_far.ended)
         tell(Progress(so_far.done, len(runs), rounds, ended, tuple(_title(run) for run in so_far.at)))
 
     with tempfile.TemporaryDirectory() as asked:

@@ -40,7 +40,10 @@ class UnderWay(Generic[Job]):
             return None
         if code < 0:
             return f"killed by signal {-code}; the same command goes on with it"
-        return said[-1].removeprefix("error: ") if said else f"exit code {code}"
+        if not said:
+            return f"exit code {code}"
+        where = [line.strip() for line in said if line.startswith('  File "')]  # of an error that nobody foresaw
+        return said[-1].removeprefix("error: ") + (f" ({where[-1]})" if where else "")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Look(Generic[Job]):
 
     done: int
     at: tuple[Job, ...]  # under way
-    ended: tuple[tuple[Job, bool], ...]  # since the last look, and whether it went well
+    ended: tuple[tuple[Job, str | None], ...]  # since the last look, and why it failed if it did
 
 
 def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
@@ -90,7 +93,7 @@ def carry_out(
                 why = one.why()
                 one.close()
                 failed += [] if why is None else [Failed(one.job, why)]
-                ended.append((one.job, why is None))
+                ended.append((one.job, why))
             tell(Look(done, tuple(u.job for u in under_way), tuple(ended)))
     finally:
         for one in under_way:  # interrupted: what they have done so far is on disk

@@ -274,7 +274,8 @@ def test_as_many_at_once_as_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert level.max() == 2
     assert level[-1] == 0
     assert happened.count("begin") == 5
-    assert told[-1] == Progress(5, 5, ())
+    assert told[-1] == Progress(5, 5, (), ((jobs[4], None),))
+    assert sorted(job.seed for so_far in told for job, _ in so_far.ended) == [0, 1, 2, 3, 4]
     assert all(a.done <= b.done for a, b in pairwise(told))
     assert all(file.closed for file in complaints)
 

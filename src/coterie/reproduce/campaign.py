@@ -26,6 +26,7 @@ class Progress:
     done: int
     total: int
     at: tuple[tuple[Job, int, int], ...]  # what is under way: rounds done, rounds in all
+    ended: tuple[tuple[Job, str | None], ...]  # since the last look, and why it failed if it did
 
 
 def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results) -> list[Job]:
@@ -45,7 +46,7 @@ def campaign(
 
     def look(so_far: pool.Look[Job]) -> None:
         at = tuple((job, *_rounds(job, results)) for job in so_far.at)
-        tell(Progress(so_far.done, len(jobs), at))
+        tell(Progress(so_far.done, len(jobs), at, so_far.ended))
 
     return pool.carry_out(jobs, lambda job: _begin(job, results, data), at_once, look)
 

@@ -149,6 +149,9 @@ def _carry_out(
         def tell(so_far: Standing) -> None:
             at = "  ".join(f"{job.run.name} {done}/{total}" for job, done, total in so_far.at)
             bar.update(task, completed=so_far.done, at=at)
+            for job, why in so_far.ended:  # at once: a campaign may take hours
+                how = "done" if why is None else f"failed: {why}"
+                stderr.print(f"{job.run.name}, seed {job.seed}: {how}", highlight=False, markup=False, soft_wrap=True)
 
         failed = campaign(todo, results, sources(data), at_once=jobs or cores(), tell=tell)
     for one in failed:
