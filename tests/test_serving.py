@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import coterie
 from coterie import CoterieError, Federation, Local, WeCFL
+from coterie.data import CSV, Shifted
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)
 RULES = np.array([[4.0, 0.0], [-4.0, 0.0]])  # the two groups label by the sign of the first number, in opposite ways
@@ -106,3 +108,133 @@ def test_lists_of_arrays_are_federations_too() -> None:
 def test_what_is_no_run_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(CoterieError, match=r"no config\.yaml"):
         coterie.load(tmp_path)
+
+
+# --------------------------------------------------------------------------------- inputs as they are stored
+
+
+HOSPITALS = ("Ada", "Bea", "Cleo", "Dora")
+
+
+def table(path: Path, hospitals: tuple[str, ...], seed: int, age: float = 50) -> tuple[Path, np.ndarray[Any, Any]]:
+    """Patients by hospital: age in years and a small number, sick where the two together are above their middle."""
+    rng = np.random.default_rng(seed)
+    x = np.stack([rng.normal(age, 10, 60 * len(hospitals)), rng.normal(0, 0.01, 60 * len(hospitals))], 1).round(5)
+    sick = (x[:, 0] - 50) / 10 + x[:, 1] / 0.01 > 0
+    words = np.where(sick, "sick", "healthy")
+    rows = [f"{x[i, 0]},{x[i, 1]},{words[i]},{hospitals[i // 60]}" for i in range(len(x))]
+    path.write_text("\n".join(["age,level,outcome,hospital", *rows]), encoding="utf-8")
+    return path, x
+
+
+def hospitals(path: Path) -> Federation:
+    return coterie.federate(CSV(path=str(path), y="outcome", client="hospital"))
+
+
+def test_wherever_inputs_are_given_they_are_stored_and_scaled_as_the_training_data(tmp_path: Path) -> None:
+    """A client's predictions, a network behind the scale, newcomers as arrays or as a table: the same words."""
+    file, x = table(tmp_path / "all.csv", HOSPITALS, 0)
+    trained = hospitals(file)
+    result = coterie.run(WeCFL(k=1, local=LOCAL), trained, "linear", rounds=10)
+    assert result.accuracy is not None
+    assert result.accuracy > 0.9
+    raw = x.astype(np.float32)
+    said = result.predict("Ada", raw)
+    assert result.scale is not None
+    assert result.network(0)(result.scale(torch.from_numpy(raw))).argmax(1).tolist() == said.tolist()
+    older, old = table(tmp_path / "new.csv", ("Eva",), 1, age=75)  # all are sick; by their own mean half
+    newcomers = hospitals(older)
+    placed = result.admit(newcomers)
+    assert placed.accuracy is not None
+    assert placed.accuracy > 0.9
+    assert placed.predict("Eva", raw).tolist() == said.tolist()
+    labels = (old[:, 0] - 50) / 10 + old[:, 1] / 0.01 > 0
+    arrays = result.admit([(old, labels.astype(np.int64))])
+    assert arrays.clients.loss.item() < 0.3
+    assert arrays.predict(0, raw).tolist() == said.tolist()
+    assert newcomers.scale is not None
+    assert trained.scale is not None
+    assert newcomers.scale.bytes() != trained.scale.bytes()  # what the newcomers' own table would have done
+
+
+def test_newcomers_with_other_columns_or_classes_are_refused(tmp_path: Path) -> None:
+    file = table(tmp_path / "all.csv", HOSPITALS, 0)[0]
+    result = coterie.run(WeCFL(k=1, local=LOCAL), hospitals(file), "linear", rounds=1)
+    text = file.read_text(encoding="utf-8")
+    other = tmp_path / "other.csv"
+    other.write_text(text.replace("sick", "unwell"), encoding="utf-8")
+    with pytest.raises(CoterieError, match="it was trained on the classes healthy, sick, not on unwell"):
+        result.admit(hospitals(other))
+    other.write_text(text.replace("age,level", "level,age"), encoding="utf-8")
+    with pytest.raises(CoterieError, match="their inputs are level, age; those it was trained on are age, level"):
+        result.admit(hospitals(other))
+
+
+def test_names_of_clients_classes_and_columns_come_with_the_data(tmp_path: Path) -> None:
+    trained = hospitals(table(tmp_path / "all.csv", HOSPITALS, 0)[0])
+    assert trained.names == HOSPITALS
+    assert trained.class_names == ("healthy", "sick")
+    assert trained.features == ("age", "level")
+    shifted = coterie.federate(CSV(path=str(tmp_path / "all.csv"), y="outcome"), Shifted(clients=4))
+    assert shifted.class_names is None  # a label means something else at every kind of client
+    assert shifted.features == ("age", "level")
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        ("Adda", "no client has the name 'Adda'. Did you mean 'Ada'"),
+        (4, r"client 4, but there are 4: 0\.\.3"),
+        (-1, "client -1, but there are 4"),
+        (2.0, "a client is a number or a name, not 2.0"),
+        (True, "a client is a number or a name, not True"),
+        (None, "a client is a number or a name, not None"),
+    ],
+)
+def test_who_is_not_there_cannot_predict(client: int, message: str, tmp_path: Path) -> None:
+    trained = hospitals(table(tmp_path / "all.csv", HOSPITALS, 0)[0])
+    result = coterie.run(WeCFL(k=1, local=LOCAL), trained, "linear", rounds=1)
+    with pytest.raises(CoterieError, match=message):
+        result.predict(client, np.zeros((1, 2)))
+
+
+def test_clients_without_names_have_none() -> None:
+    result = coterie.run(WeCFL(k=1, local=LOCAL), federation([0, 1], 0), "linear", rounds=1)
+    with pytest.raises(CoterieError, match=r"no client has the name 'Ada'\. They have none"):
+        result.predict("Ada", np.zeros((1, 2)))
+
+
+def test_nothing_is_said_of_inputs_that_are_no_numbers() -> None:
+    result = coterie.run(WeCFL(k=1, local=LOCAL), federation([0, 1], 0), "linear", rounds=1)
+    with pytest.raises(CoterieError, match="predict: NaN or Inf in the inputs"):
+        result.predict(0, np.array([[0.0, np.nan]]))
+
+
+def test_a_run_made_of_arrays_is_read_back_with_arrays_and_one_of_a_configuration_alone(tmp_path: Path) -> None:
+    from coterie.cli import _run
+    from coterie.config import read
+
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for _ in range(3)]
+    method = WeCFL(k=1, local=LOCAL)
+    result = coterie.run(method, clients, "linear", rounds=1, out=tmp_path / "mine")
+    again = coterie.load(tmp_path / "mine", method=method, federation=clients, model="linear")
+    assert again.summary == result.summary
+    _run(read(None, ["data.partition.clients=8", "rounds=1", "local.epochs=1"]), tmp_path / "told", False, True)
+    with pytest.raises(CoterieError, match="says itself what it was made of; write load"):
+        coterie.load(tmp_path / "told", model="linear")
+
+
+def test_of_no_test_samples_there_is_no_score() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
+    clients = [(x, y, x, y), (x, y, x[:0], y[:0])]
+    for weigh in ("test", "train", "equal"):
+        result = coterie.run("fedavg", clients, "linear", rounds=1, weigh_clients=weigh)
+        assert result.clients.n.tolist() == [20, 0]
+        for scores in (result.clients.loss, result.clients.accuracy, result.clients.macro_f1):
+            assert scores.isnan().tolist() == [False, True]
+        assert result.accuracy == pytest.approx(float(result.clients.accuracy[0]))
+        assert result.summary.loss == pytest.approx(float(result.clients.loss[0]))
+    assert result.admit(clients).accuracy == pytest.approx(result.accuracy)
+    assert result.admit(clients[1:]).accuracy is None

@@ -61,6 +61,11 @@ class Catalogue:
             return made(**params)
         except TypeError as error:
             raise CoterieError(f"{self.kind}: '{name}' does not take these parameters: {error}") from None
+        except Exception as error:
+            if ":" not in name or isinstance(error, CoterieError):
+                raise
+            # Whatever a user's function does.
+            raise CoterieError(f"{self.kind}: '{name}' failed: {type(error).__name__}: {error}") from error
 
     def entries(self) -> Iterator[Entry]:
         """All of them, with their first line and their paper."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 import zlib
 from collections.abc import Mapping
@@ -94,11 +95,24 @@ def load(path: Path, template: object, method: object, belongs: Mapping[str, str
     theirs = json.loads(header["belongs"])
     for key, mine in belongs.items():
         if theirs.get(key) != mine:
-            raise CoterieError(f"{path}: belongs to another run: its {key} is {theirs.get(key)}, this run's is {mine}")
+            its, here = _differing(str(theirs.get(key)), mine)
+            raise CoterieError(
+                f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
+                "what is resumed goes on as it was, so leave the change out or choose another directory"
+            )
     parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
     state = unpack(json.loads(header["state"]), parts, state_types(template, method))
     memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
     return Checkpoint(int(header["round"]), state, memory)
+
+
+def _differing(theirs: str, mine: str) -> tuple[str, str]:
+    """Of two descriptions only the parameters that differ, where they have the same ones: k=3 and k=5."""
+    ones, others = (re.split(r"[,()]\s*", text) for text in (theirs, mine))
+    if len(ones) != len(others):
+        return theirs, mine
+    apart = [(a, b) for a, b in zip(ones, others, strict=True) if a != b]
+    return ", ".join(a for a, _ in apart), ", ".join(b for _, b in apart)
 
 
 def state_types(template: object, method: object) -> set[type]:

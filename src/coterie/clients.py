@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.errors import CoterieError, suggest
 from coterie.tasks import Roster
 
 
@@ -44,3 +45,17 @@ class Clients(Protocol):
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have, also those that are away."""
+
+
+def number_of(clients: Clients, client: int | str) -> int:
+    """The number of a client, given by that or by its name."""
+    if isinstance(client, str):
+        if clients.names is None or client not in clients.names:
+            known = " They have none." if clients.names is None else suggest(client, clients.names)
+            raise CoterieError(f"no client has the name '{client}'.{known}")
+        return clients.names.index(client)
+    if isinstance(client, bool) or not isinstance(client, int | np.integer):
+        raise CoterieError(f"a client is a number or a name, not {client!r}")
+    if not 0 <= client < len(clients):
+        raise CoterieError(f"client {client}, but there are {len(clients)}: 0..{len(clients) - 1}")
+    return int(client)

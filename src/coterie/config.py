@@ -150,10 +150,23 @@ def _word(word: str) -> tuple[str, Any]:
         raise CoterieError(f"{key}: '{text}' is not a YAML value") from None
 
 
+class _OnceEach(yaml.SafeLoader):
+    """YAML in which no key stands twice: the second would silently be the one that counts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As always, once each key was seen."""
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.YAMLError(f"'{key.value}' stands there twice, again in line {key.start_mark.line + 1}")
+            seen.add(key.value if isinstance(key.value, str) else id(key))
+        return super().construct_mapping(node, deep)
+
+
 def read_file(file: Path) -> Tree:
     """A YAML file of keys and values."""
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        tree = yaml.load(file.read_text(encoding="utf-8"), _OnceEach)
     except OSError as error:
         raise CoterieError(f"{file}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -233,6 +233,8 @@ def _round(
             if not len(ids):
                 raise QuorumError(f"round {t + 1}: no client is there to be asked")
             state = method.round(state, cohort, ask)
+            if state is None:
+                raise CoterieError(f"method: the round of {type(method).__name__} returned None; return the new state")
         except QuorumError as error:
             engine.memory.undo()
             if attempt == settings.retries:

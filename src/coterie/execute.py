@@ -37,5 +37,7 @@ def execute(
         name, workers = choice.name, choice.workers
         tree["engine"] = {"name": name} | ({} if workers is None else {"workers": workers})
     store = RunDirectory(path, job.method, job.model, job.federation, config.settings, resume, tree)
+    if resume and not store.saves():
+        say(f"{path}: has no checkpoint to go on from, so it begins anew")
     with make_engine(name, job.model, job.federation, workers, config.engine.address) as engine:
         return drive(job.method, job.model, job.federation, config.settings, engine, store, listeners)

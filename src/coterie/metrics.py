@@ -99,12 +99,15 @@ def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Fl
     sizes = np.unique(found, return_counts=True)[1]
     match = agreement(truth, found) if truth is not None else None
 
+    def total(values: Tensor) -> float:
+        return float(share @ np.where(share > 0, values.double().numpy(), 0.0))  # who does not count has no score
+
     def mean(values: Tensor) -> float | None:
-        out = float(share @ values.double().numpy())
+        out = total(values)
         return None if np.isnan(out) else out
 
     return Summary(
-        loss=float(share @ reply.loss.double().numpy()),
+        loss=total(reply.loss),
         accuracy=mean(reply.accuracy),
         macro_f1=mean(reply.macro_f1),
         clusters=len(sizes),

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from coterie.errors import CoterieError
 from coterie.layout import channels_last
@@ -25,6 +26,7 @@ from coterie.seeds import draw_seed
 
 Loss: TypeAlias = Literal["cross_entropy", "mse"]
 Part: TypeAlias = Literal["all", "classifier", "last_weight"]
+LAZY = (UninitializedParameter, UninitializedBuffer)
 
 
 def sample_losses(logits: Tensor, y: Tensor, loss: Loss) -> Tensor:
@@ -60,9 +62,17 @@ class Model:
     def blueprint(self) -> nn.Module:
         """One instance to read shapes from; never trained."""
         with torch.random.fork_rng(devices=[]):
-            network = self.build()
+            try:
+                network = self.build()
+            except CoterieError:
+                raise
+            except Exception as error:  # whatever a user's network does while it is built
+                what = f"{type(error).__name__}: {error}"
+                raise CoterieError(f"model: the network cannot be built: {what}") from error
         if not isinstance(network, nn.Module):
             raise CoterieError(f"model: the build function returned {type(network).__name__}, not an nn.Module")
+        if any(isinstance(t, LAZY) for t in (*network.parameters(), *network.buffers())):
+            raise CoterieError("model: a lazy layer has no size before its first samples; write the sizes out")
         if not _trainable(network):
             raise CoterieError("model: the network has no trainable parameters")
         return network

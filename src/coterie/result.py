@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from coterie.clients import Clients
-from coterie.data.federation import Federation
+from coterie.clients import Clients, number_of
+from coterie.data.federation import Federation, Scale
 from coterie.errors import CoterieError
 from coterie.evaluation import Evaluation
 from coterie.events import RoundDone
@@ -81,15 +81,22 @@ class Result(Generic[State]):
         return self.summary.macro_f1
 
     def admit(self, newcomers: Federation | Sequence[tuple[ArrayLike, ...]]) -> Served:
-        """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained."""
+        """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained.
+
+        Their inputs are stored as those it was trained on, and scaled as those were.
+        """
         from coterie.serving import admit
 
         return admit(self, Federation.of(newcomers))
 
-    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
-        """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is."""
+    def predict(self, client: int | str, x: ArrayLike | Tensor) -> NDArray[Any]:
+        """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is.
+
+        client: its number, or its name. Labels that were names come as numbers, into federation.class_names.
+        """
         from coterie.serving import predict, predict_by_cluster
 
+        client = number_of(self.known, client)
         if not isinstance(self.known, Federation):
             return predict_by_cluster(self, client, x)
         new = self.newcomers is not None and client in self.newcomers.clients.ids
@@ -97,10 +104,15 @@ class Result(Generic[State]):
         return predict(self, state, self.federation, client, 0, x)
 
     def network(self, cluster: int = 0) -> nn.Module:
-        """The trained network of a cluster, to use or save as any other."""
+        """The trained network of a cluster, to use or save as any other; it takes inputs as `scale` gives them."""
         from coterie.serving import network
 
         return network(self, cluster)
+
+    @property
+    def scale(self) -> Scale | None:
+        """What stored inputs (a tensor of them) go through before a network sees them; None: nothing."""
+        return self.federation.scale
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from coterie import checkpoint
 from coterie.asking import Asker
 from coterie.attendance import audience, crowd
 from coterie.client import ClientData, Workbench
+from coterie.clients import Clients, number_of
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
@@ -62,30 +63,32 @@ class Served:
     @property
     def accuracy(self) -> float | None:
         """Over all of them, by their test samples; None for regression."""
-        weights = self.clients.n.double()
-        found = float((self.clients.accuracy * weights).sum() / weights.sum().clamp(min=1))
+        tested = self.clients.n > 0
+        weights = self.clients.n[tested].double()
+        found = float((self.clients.accuracy[tested] * weights).sum() / weights.sum())
         return None if math.isnan(found) else found
 
     def __repr__(self) -> str:
         return f"<{len(self.assignments)} newcomers: clusters {self.assignments.tolist()}>"
 
-    def predict(self, client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
+    def predict(self, client: int | str, x: ArrayLike | Tensor) -> NDArray[Any]:
         """Labels (or targets) of new inputs, by the model of the newcomer's place; stored as its own data is."""
         return predict(self._result, self._state, self._behind.newcomers, client, self._behind.first, x)
 
 
 def predict(
-    result: Result[Any], state: Any, federation: Federation, client: int, first: int, x: ArrayLike | Tensor
+    result: Result[Any], state: Any, federation: Federation, who: int | str, first: int, x: ArrayLike | Tensor
 ) -> NDArray[Any]:
     """What the model of a client says of new inputs; the client's number on the server is first + client."""
-    if not 0 <= client < len(federation):
-        raise CoterieError(f"predict: client {client}, but there are {len(federation)}: 0..{len(federation) - 1}")
+    client = number_of(federation, who)
     inputs = federation.domain_of(client).inputs(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
     if tuple(inputs.shape[1:]) != federation.input_shape:
         raise CoterieError(
             f"predict: expected inputs of shape (n, {', '.join(map(str, federation.input_shape))}), "
             f"got {tuple(inputs.shape)}"
         )
+    if not bool(inputs.isfinite().all()):
+        raise CoterieError("predict: NaN or Inf in the inputs; clean or drop those samples")
     task = result.method.predictor(state)
     keeps = result.memory.read(client) if first == 0 else {}
     with one_thread():
@@ -125,6 +128,7 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
 
 def admit(result: Result[Any], newcomers: Federation) -> Served:
     """Find the place of clients that had no part in training."""
+    newcomers = _seen_alike(newcomers, result.known)
     check_fit(result.model, newcomers.check())
     first = len(result.known)
     behind = _Behind(newcomers, first)
@@ -144,11 +148,31 @@ def admit(result: Result[Any], newcomers: Federation) -> Served:
     return Served(found, reply, tuple(ask.missing[c] for c in sorted(ask.missing)), result, state, behind)
 
 
+def _seen_alike(newcomers: Federation, trained: Clients) -> Federation:
+    """Newcomers as the training data was seen: its scale, not a mean of their own; its numbers for named classes."""
+    if not isinstance(trained, Federation):
+        return newcomers
+    if newcomers.features and trained.features and newcomers.features != trained.features:
+        theirs, wanted = (", ".join(names) for names in (newcomers.features, trained.features))
+        raise CoterieError(f"newcomers: their inputs are {theirs}; those it was trained on are {wanted}")
+    domains = newcomers.domains
+    if len({d.scale and d.scale.bytes() for d in trained.domains}) == 1 and trained.scale and not trained.scale.plain:
+        domains = tuple(replace(domain, scale=trained.scale) for domain in domains)
+    names, known = newcomers.class_names, trained.class_names
+    if names is None or known is None or names == known:
+        return replace(newcomers, domains=domains)
+    if unknown := [name for name in names if name not in known]:
+        raise CoterieError(f"newcomers: it was trained on the classes {', '.join(known)}, not on {unknown[0]}")
+    numbers = torch.tensor([known.index(name) for name in names])
+    domains = tuple(replace(d, relabel=numbers if d.relabel is None else numbers[d.relabel]) for d in domains)
+    return replace(newcomers, domains=domains, class_names=known, outputs=trained.outputs)
+
+
 def load(
     run_dir: str | Path,
     *,
     method: Method[Any] | None = None,
-    federation: Federation | None = None,
+    federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
     model: str | Model | nn.Module | Callable[[], nn.Module] | None = None,
 ) -> Result[Any]:
     """A run read back from its directory: state, history, clients' scores.
@@ -188,14 +212,17 @@ def load(
 
 
 def _what_was_run(
-    path: Path, tree: Mapping[str, Any], method: Any, federation: Federation | None, model: Any
+    path: Path, tree: Mapping[str, Any], method: Any, federation: Any, model: Any
 ) -> tuple[Job, Settings]:
     from coterie.config import build, read
 
     if "data" in tree:
+        if not (method is None and federation is None and model is None):
+            raise CoterieError(f"{path}: says itself what it was made of; write load(dir) alone")
         config = read(None, base=tree)
         return build(config), config.settings
     if method is None or federation is None or model is None:
         raise CoterieError(f"{path}: was made in Python; say what of: load(dir, method=..., federation=..., model=...)")
     settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
-    return Job(as_method(method), federation, as_model(model, federation)), settings
+    clients = Federation.of(federation)
+    return Job(as_method(method), clients, as_model(model, clients)), settings

@@ -137,6 +137,9 @@ def check_fit(model: Model, federation: Federation) -> None:
         raise CoterieError(
             f"model: samples of shape {tuple(x.shape[1:])} do not fit the network: {' '.join(str(error).split())}"
         ) from None
+    if not isinstance(logits, Tensor):
+        kind = type(logits).__name__
+        raise CoterieError(f"model: the network gave a {kind}, expected a tensor (n, outputs): return the logits alone")
     if logits.ndim != 2 or len(logits) != 2:
         raise CoterieError(f"model: for 2 samples the network gave {tuple(logits.shape)}, expected (2, outputs)")
     wanted = federation.outputs

@@ -33,7 +33,7 @@ from coterie.model import Model
 from coterie.tasks import Evaluated
 from coterie.trace import Trace
 
-MAY_CHANGE = ("rounds", "checkpoint_every")  # of the settings, when a run is resumed
+MAY_CHANGE = ("rounds", "checkpoint_every", "quorum", "retries")  # of the settings, when a run is resumed
 MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds")  # of a round
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
@@ -124,7 +124,7 @@ class RunDirectory:
         return state, done
 
     def _go_on(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
-        found = sorted((self.path / "checkpoints").glob("round-*.safetensors"))
+        found = self.saves()
         if not found:
             return fresh, 0
         try:
@@ -135,6 +135,10 @@ class RunDirectory:
             raise ResumeError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         return last.state, last.round
+
+    def saves(self) -> list[Path]:
+        """Its checkpoints, the oldest first."""
+        return sorted((self.path / "checkpoints").glob("round-*.safetensors"))
 
     def attempts(self, done: int) -> list[int]:
         """How often each of the rounds that are done was tried."""
@@ -149,9 +153,9 @@ class RunDirectory:
     def save(self, state: object, memory: Memory, round: int) -> None:
         """A checkpoint after this round; older ones go."""
         self._trace.save()
-        saves = self.path / "checkpoints"
-        checkpoint.save(saves / f"round-{round:06d}.safetensors", state, memory, round, self._belongs)
-        for old in sorted(saves.glob("round-*.safetensors"))[:-KEPT]:
+        file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
+        checkpoint.save(file, state, memory, round, self._belongs)
+        for old in self.saves()[:-KEPT]:
             old.unlink()
 
     def listen(self, event: Event) -> None:

@@ -151,7 +151,7 @@ def test_what_makes_clients_is_told_by_its_signature() -> None:
 WRONG: dict[str, tuple[Any, Any, str]] = {
     "an unknown data set": ("digit", "iid", r"data\.name: unknown data 'digit'\. Did you mean 'digits'"),
     "an unknown partition": ("digits", "idd", r"data\.partition\.name: unknown partition 'idd'\. Did you mean 'iid'"),
-    "no partition": ("digits", None, r"data\.partition: 'digits' must be spread over clients.*name=rotated.*dirichlet"),
+    "no partition": ("digits", None, r"'digits' must be spread over clients.*data\.client=COLUMN.*name=iid.*dirichlet"),
     "no partition of an object": (Digits(), None, r"data\.partition: 'digits' must be spread"),
     "natural without owners": (dataset(owned=False), "natural", r"data\.partition: twelve does not say whose"),
     "own clients by name": ("synthetic-regression", "iid", r"data\.partition: 'synthetic-regression' has clients of"),

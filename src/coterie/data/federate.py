@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -63,8 +64,9 @@ def federate(
         )
     if partition is None and found.client is None:
         raise CoterieError(
-            f"data.partition: '{found.name}' must be spread over clients; write for example "
-            f"data.partition.name=rotated.{suggest('', PARTITIONS.places)}"
+            f"data.partition: '{found.name}' must be spread over clients; name the column that says whose a sample is "
+            f"(data.client=COLUMN, for a table), or a partition: data.partition.name=iid."
+            f"{suggest('', PARTITIONS.places)}"
         )
     spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
     if isinstance(spread, type) or not callable(spread):
@@ -73,4 +75,6 @@ def federate(
     made = spread(found, rng)
     if not isinstance(made, Federation):
         raise CoterieError(f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation")
-    return made
+    relabelled = any(domain.relabel is not None for domain in made.domains)
+    names = None if relabelled else found.class_names
+    return replace(made, features=made.features or found.features, class_names=made.class_names or names)

@@ -36,7 +36,7 @@ class Scale:
 
     def __call__(self, x: Tensor) -> Tensor:
         stored, x = x, x.to(torch.get_default_dtype())
-        if self.uniform and (self.divisor, self.mean, self.std) == (1.0, 0.0, 1.0):
+        if self.plain:
             return x
         # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
         x = x / self.divisor if x is stored else x.div_(self.divisor)
@@ -46,6 +46,11 @@ class Scale:
     def uniform(self) -> bool:
         """The same for every number of a sample, wherever it lies."""
         return isinstance(self.mean, float) and isinstance(self.std, float)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it leaves numbers as they are."""
+        return self.uniform and (self.divisor, self.mean, self.std) == (1.0, 0.0, 1.0)
 
     def bytes(self) -> bytes:
         """What it does, for a checksum."""
@@ -178,6 +183,14 @@ class Federation:
         """The shape of one sample, as a client sees it."""
         first = self.domains[0]
         return tuple(first.take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
+
+    @property
+    def scale(self) -> Scale | None:
+        """How stored numbers become inputs; None where they are inputs as they are (the numbers of words)."""
+        found = {b"" if d.scale is None else d.scale.bytes(): d.scale for d in self.domains}
+        if len(found) > 1:
+            raise CoterieError(f"scale: {self.name} has {len(found)} of them; see the scale of each of its domains")
+        return next(iter(found.values()))
 
     def domain_of(self, client: int) -> Domain:
         """The domain of a client's first sample."""

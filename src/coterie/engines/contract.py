@@ -157,6 +157,8 @@ class Gathering:
                 loss, accuracy, macro_f1 = (
                     torch.tensor([getattr(a, name) for a in seen]) for name in ("loss", "accuracy", "macro_f1")
                 )
+                for column in (loss, accuracy, macro_f1):  # of no samples there is no score
+                    column[n == 0] = torch.nan
                 shares = [a.shares for a in seen if a.shares is not None]
                 soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
                 return Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen), soft)

@@ -44,6 +44,12 @@ class Natural:
         lengths = train.lengths.numpy()
         kept = np.flatnonzero((lengths >= 1) & (lengths + test.lengths.numpy() >= self.at_least))
         notes = []
+        if not len(kept):
+            most = int((lengths + test.lengths.numpy()).max())
+            raise CoterieError(
+                f"data.partition.at_least: none of the {everyone} owners in {data.name} has {self.at_least} samples, "
+                f"one of them to train on; the most is {most}. Is the client column the right one?"
+            )
         if len(kept) < everyone:
             notes.append(f"{everyone - len(kept)} owners with too few samples left out")
         if self.clients is not None:
