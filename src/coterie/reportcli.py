@@ -68,9 +68,9 @@ def read_all(paths: list[Path]) -> list[RunRecord]:
         if not path.is_dir():
             raise CoterieError(f"{path}: is a file; name the run's directory")
         found = find_runs(path)
-        if not found:
+        if not found and any(path.iterdir()):
             raise CoterieError(f"{path}: no run in it or below it (a run has a config.yaml)")
-        for run in [path] if path in found else found:
+        for run in [path] if path in found or not found else found:
             meant.setdefault(run.resolve(), run)
     return [read_run(run) for run in meant.values()]
 

@@ -172,6 +172,8 @@ FILES: dict[str, tuple[bytes, list[str]]] = {
     "a name that is a number": (b"method: {name: 3}\n", ["method.name"]),
     "python tag": (b"method: !!python/object/apply:os.getcwd []\n", ["bad.yaml"]),
     "duplicate nothing": (b"method:\n", ["method"]),
+    "a key twice": (b"rounds: 2\nseed: 1\nrounds: 3\n", ["bad.yaml", "'rounds' stands there twice", "line 3"]),
+    "a key twice below": (b"method: {name: wecfl, k: 2, k: 3}\n", ["bad.yaml", "'k' stands there twice"]),
 }
 
 
@@ -293,6 +295,26 @@ class Flat(nn.Module):
         self.layer = nn.Linear(5, 3)
     def forward(self, x):
         return self.layer(x).sum(1)
+
+class Pair(Flat):
+    def forward(self, x):
+        return self.layer(x), x
+
+class Lazy(nn.LazyLinear):
+    def __init__(self):
+        super().__init__(3)
+
+class Broken(nn.Linear):
+    def __init__(self):
+        super().__init__(5, 3)
+        raise KeyError("no weights")
+
+class Forgetful(coterie.FedAvg):
+    def round(self, w, cohort, ask):
+        super().round(w, cohort, ask)
+
+def breaks():
+    raise OSError("no disk")
 """
 
 OWN: dict[str, tuple[list[str], list[str]]] = {
@@ -310,6 +332,10 @@ OWN: dict[str, tuple[list[str], list[str]]] = {
     "no test samples": (["data.name=own_data:no_tests"], ["test"]),
     "shape": (["data.name=own_data:fine", "model.name=own_data:Wide"], ["model", "(5,)"]),
     "one number per sample": (["data.name=own_data:fine", "model.name=own_data:Flat"], ["model", "(2,)"]),
+    "two outputs": (["data.name=own_data:fine", "model.name=own_data:Pair"], ["model", "tuple", "logits alone"]),
+    "no size yet": (["data.name=own_data:fine", "model.name=own_data:Lazy"], ["model", "lazy layer"]),
+    "cannot be built": (["data.name=own_data:fine", "model.name=own_data:Broken"], ["model", "no weights"]),
+    "a function that fails": (["data.name=own_data:breaks"], ["data", "own_data:breaks", "OSError: no disk"]),
     "images wanted": (["data.name=own_data:fine", "model.name=cnn"], ["model", "(5,)"]),
     "K > clients": (["data.name=own_data:fine", "method.k=7"], ["method.k", "7", "6"]),
     "partition of clients": (["data.name=own_data:fine", "data.partition.name=iid"], ["data.partition"]),
@@ -323,6 +349,26 @@ def test_bad_own_data(what: str, shell: commandline.Shell) -> None:
     words, named = OWN[what]
     refused(shell("run", "method.k=2", "rounds=2", *words), *named)
     assert set(snapshot(shell.cwd)) == {"own_data.py"}, "something was left behind"
+
+
+def test_a_method_without_a_state(shell: commandline.Shell) -> None:
+    shell.module(DATA, "own_data")
+    words = ("data.name=own_data:fine", "rounds=2", "--out", "run")
+    refused(shell("run", "method.name=own_data:Forgetful", *words), "round of Forgetful returned None")
+
+
+@pytest.mark.parametrize("build", [nn.Linear, lambda: nn.LazyLinear(2)], ids=["wants", "lazy"])
+def test_a_network_that_cannot_be_built_in_python(build: Any) -> None:
+    clients = [(np.zeros((8, 3)), np.arange(8) % 2)] * 2
+    with pytest.raises(CoterieError, match=r"model: (the network cannot be built: TypeError|a lazy layer)"):
+        coterie.run("fedavg", clients, build, rounds=1)
+
+
+def test_owners_that_all_have_too_little(shell: commandline.Shell) -> None:
+    rows = "\n".join(f"{i / 7:.3f},{i % 2},{i}" for i in range(12))
+    (shell.cwd / "single.csv").write_text(f"a,y,client\n{rows}\n", encoding="utf-8")
+    said = shell("run", "data.name=csv", "data.path=single.csv", "data.y=y", "data.client=client", "rounds=1")
+    refused(said, "data.partition.at_least", "none of the 12 owners", "the most is 1")
 
 
 def test_the_own_data_would_do(shell: commandline.Shell) -> None:
@@ -386,8 +432,8 @@ def test_a_damaged_checkpoint(what: str, shell: commandline.Shell, finished: Pat
 FOREIGN: dict[str, tuple[list[str], str]] = {
     "seed": (["seed=5"], "seed"),
     "method": (["method.name=fesem"], "method"),
-    "k": (["method.k=3"], "method"),
-    "rate": (["local.lr=0.05"], "method"),
+    "k": (["method.k=3"], "method is k=3, this run's is k=4;"),
+    "rate": (["local.lr=0.05"], "method is lr="),
     "model": (["model.name=mlp"], "model"),
     "data": (["data.partition.name=iid", "data.partition.clients=8"], "data"),
     "participation": (["participation=4"], "participation"),

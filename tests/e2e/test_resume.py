@@ -297,3 +297,24 @@ def test_resume_in_python(method: Any, tmp_path: Path) -> None:
     assert [event.round for event in found.history] == [4, 5, 6, 7]
     np.testing.assert_array_equal(found.assignments, expected.assignments)
     commandline.assert_same_run(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_a_run_that_lost_its_quorum_goes_on_with_a_lower_one(shell: commandline.Shell) -> None:
+    words = ("data.partition.clients=8", "rounds=30", "local.epochs=1", "checkpoint_every=1", "method.name=fedavg")
+    said = shell("run", *words, "dropout=0.4", "retries=0", "--out", "run")
+    assert said.code == 2
+    assert "A lower quorum lets the run go on" in said.err
+    done = lines(shell.cwd / "run")
+    assert 0 < done < 30
+    said = shell("run", "--resume", "run", "quorum=0", "rounds=12", "--json")
+    assert said.code == 0, said.err
+    assert lines(shell.cwd / "run") == 12
+
+
+def test_without_checkpoints_it_says_that_it_begins_anew(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    shutil.copytree(whole["brief"], shell.cwd / "run")
+    shutil.rmtree(shell.cwd / "run" / "checkpoints")
+    said = shell("run", "--resume", "run")
+    assert said.code == 0
+    assert "has no checkpoint to go on from, so it begins anew" in said.out + said.err
+    assert lines(shell.cwd / "run") == lines(whole["brief"])

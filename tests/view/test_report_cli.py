@@ -58,6 +58,7 @@ def test_empty_directory_is_reported_as_empty(tmp_path: Path) -> None:
     [
         (["none"], "none: there is no such run directory"),
         (["file"], "file: is a file; name the run's directory"),
+        (["pictures"], "pictures: no run in it or below it"),
         (["a", "--out", "file/page.html"], "file/page.html: cannot be written"),
         (["a", "--format", "png"], "--format is for figures: write --figures DIR as well"),
     ],
@@ -66,6 +67,8 @@ def test_mistakes_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word
     monkeypatch.chdir(tmp_path)
     runs.write(tmp_path / "a")
     (tmp_path / "file").write_text("x")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_text("x")
     result = invoke(*words)
     assert isinstance(result.exception, CoterieError)
     assert error in str(result.exception)
