@@ -14,6 +14,8 @@ from coterie.setup import Job, check, chosen, local_of, make_engine
 from coterie.store import RunDirectory
 from coterie.threads import one_thread
 
+SHOWN = 12  # names of inputs or classes, where there are more
+
 
 def execute(
     config: RunConfig,
@@ -27,6 +29,10 @@ def execute(
     """Build everything, check it, and run. `say` is told what the data is and what `engine: auto` came to."""
     job = job or build(config)
     say(job.federation.describe())
+    for what, names in (("inputs", job.federation.features), ("classes", job.federation.class_names)):
+        if names is not None:  # which columns of a table were taken, and what the numbers of labels mean
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            say(f"{what}: {', '.join(names[:SHOWN])}{more}")
     check(job.model, job.federation, config.settings)
     tree, name, workers = resolved(config, job.method), str(config.engine.name), config.engine.workers
     with one_thread():

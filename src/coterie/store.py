@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from coterie import checkpoint
@@ -36,6 +37,7 @@ from coterie.trace import Trace
 MAY_CHANGE = ("rounds", "checkpoint_every", "quorum", "retries")  # of the settings, when a run is resumed
 MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds")  # of a round
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
+LOCK = ".lock"  # held while a process is at work on the run
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -103,6 +105,7 @@ class RunDirectory:
         self._clients = clients
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
         self._log: IO[str] | None = None
+        self._lock = FileLock(path / LOCK, blocking=False)
         if resume:
             if not (path / "config.yaml").is_file():
                 raise CoterieError(f"{path}: no run to resume there (it has no config.yaml)")
@@ -111,9 +114,15 @@ class RunDirectory:
 
     def begin(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done."""
-        state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            raise CoterieError(f"{self.path}: another process is at work on this run") from None
+        except OSError as error:
+            raise CoterieError(f"{self.path}: cannot be written ({error.strerror})") from None
+        state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
+        try:
             self._write_start()
             (self.path / "checkpoints").mkdir(exist_ok=True)
             self._forget_after(done)
@@ -149,6 +158,9 @@ class RunDirectory:
         if self._log is not None:
             self._log.close()
         self._trace.close()
+        if self._lock.is_locked:
+            (self.path / LOCK).unlink(missing_ok=True)
+            self._lock.release()
 
     def save(self, state: object, memory: Memory, round: int) -> None:
         """A checkpoint after this round; older ones go."""
@@ -236,7 +248,9 @@ class RunDirectory:
 def check_free(path: Path) -> None:
     """Nothing is there, or nothing but what a run that was killed in its first moment leaves (or Flower keeps)."""
     if path.is_dir() and all(
-        file.name.endswith(".part") or file.name == FLOWER or (file.name == "checkpoints" and not any(file.iterdir()))
+        file.name.endswith(".part")
+        or file.name in (FLOWER, LOCK)
+        or (file.name == "checkpoints" and not any(file.iterdir()))
         for file in path.iterdir()
     ):
         return

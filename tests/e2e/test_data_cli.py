@@ -343,6 +343,18 @@ def test_ones_own_files_have_a_client_per_owner_and_their_names_are_written_down
     assert coterie.load(shell.cwd / "run").federation.names == ("ann", "bob", "cem", "dora")
 
 
+def test_what_was_taken_of_a_table_is_said(shell: commandline.Shell) -> None:
+    said = shell("run", *write_csv(shell.cwd), *QUICK[:-1], "--out", "run")
+    assert "inputs: a, b, c, d\n" in said.err
+    assert "classes:" not in said.err  # they are numbers
+    wide = ",".join(f"c{i}" for i in range(15))
+    rows = "\n".join(f"{','.join('1.5' for _ in range(15))},{'yes' if i % 2 else 'no'},{i % 4}" for i in range(40))
+    (shell.cwd / "wide.csv").write_text(f"{wide},y,client\n{rows}\n")
+    said = shell("run", "data.name=csv", "data.path=wide.csv", "data.y=y", *QUICK[:-1], "--out", "wide")
+    assert "c10, c11 and 3 more\n" in said.err
+    assert "classes: no, yes\n" in said.err
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_ones_own_files_may_be_dealt_otherwise(kind: str, shell: commandline.Shell) -> None:
     words = [*FILES[kind](shell.cwd), "data.partition.name=iid", "data.partition.clients=3"]

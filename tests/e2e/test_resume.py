@@ -20,6 +20,7 @@ import yaml
 from torch import Tensor
 
 import coterie
+from coterie.events import RoundDone
 from coterie.methods.contract import Ask
 
 BASE = ("data.partition.clients=12", "rounds=12", "checkpoint_every=3", "seed=2", "participation=0.5")
@@ -318,3 +319,24 @@ def test_without_checkpoints_it_says_that_it_begins_anew(shell: commandline.Shel
     assert said.code == 0
     assert "has no checkpoint to go on from, so it begins anew" in said.out + said.err
     assert lines(shell.cwd / "run") == lines(whole["brief"])
+
+
+def test_two_processes_do_not_work_on_the_same_run(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+    run = shell.cwd / "run"
+    shutil.copytree(whole["brief"], run)
+    said: list[commandline.Said] = []
+
+    def meanwhile(event: object) -> None:
+        if isinstance(event, RoundDone) and not said:
+            said.append(commandline.coterie("run", "--resume", run, cwd=shell.cwd))
+
+    from coterie.config import read
+    from coterie.execute import execute
+
+    config = read(None, ["rounds=7"], base=yaml.safe_load((run / "config.yaml").read_text()))
+    execute(config, run, resume=True, listeners=[meanwhile])
+    assert said[0].code == 2
+    assert f"{run}: another process is at work on this run" in said[0].err
+    assert lines(run) == 7
+    assert not (run / ".lock").exists()
+    assert commandline.coterie("run", "--resume", run, cwd=shell.cwd).code == 0

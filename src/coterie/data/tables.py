@@ -191,7 +191,8 @@ def _finite(wide: NDArray[np.float64]) -> NDArray[np.float32]:
 class CSV(Table):
     """Your own table from a csv file: a header, then one row per sample; separated by comma, semicolon or tab.
 
-    Columns called `client` (the owner of each row) and `split` (train/test) are used without being named. Columns
+    Columns called `client` (the owner of each row) and `split` (train/test; val counts as training) are used without
+    being named. Columns
     without any number are left out of the features, unless x names them. UTF-8.
     """
 
@@ -254,7 +255,8 @@ class CSV(Table):
 class Parquet(Table):
     """Your own table from a parquet file, one row per sample; it needs pyarrow: pip install 'coterie[parquet]'.
 
-    Columns called `client` (the owner of each row) and `split` (train/test) are used without being named. Columns
+    Columns called `client` (the owner of each row) and `split` (train/test; val counts as training) are used without
+    being named. Columns
     that are no numbers are left out of the features, unless x names them.
     """
 
