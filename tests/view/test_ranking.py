@@ -126,3 +126,52 @@ def test_regressions_are_ranked_by_loss(tmp_path: Path) -> None:
         records.append(read_run(runs.write(tmp_path / name, runs.config(name=name), rounds=rounds)))
     assert [s.label for s in ranking.rank(ranking.group(records))] == ["wecfl", "ifca"]
     assert ranking.rank([]) == []
+
+
+def on(path: Path, accuracy: float, seed: int, partition: dict[str, object], method: str) -> RunRecord:
+    rounds = [*runs.ROUNDS[:2], runs.ROUNDS[2] | {"accuracy": accuracy}]
+    settings = runs.config(seed, name=method) | {"data": {"name": "digits", "partition": partition}}
+    return read_run(runs.write(path, settings, rounds=rounds))
+
+
+def test_every_data_set_has_a_ranking_of_its_own(tmp_path: Path) -> None:
+    """On the harder data the best is below the worst on the easier: nobody is compared across."""
+    rotated: dict[str, object] = {"name": "rotated", "clients": 8, "angles": [0, 90]}
+    scores = {("rotated", "wecfl"): 0.9, ("rotated", "fedavg"): 0.8, ("iid", "wecfl"): 0.4, ("iid", "fedavg"): 0.5}
+    records = [
+        on(
+            tmp_path / f"{where}-{method}-{seed}",
+            score,
+            seed,
+            rotated if where == "rotated" else {"name": where},
+            method,
+        )
+        for (where, method), score in scores.items()
+        for seed in range(2)
+    ]
+    groups = ranking.group(records)
+    assert [g.label for g in groups] == [
+        *("wecfl partition=rotated", "fedavg partition=rotated"),
+        *("wecfl partition=iid", "fedavg partition=iid"),
+    ]
+    found = ranking.rank(groups)
+    assert [(s.label.split()[0], s.verdict == "best", s.rank) for s in found] == [
+        *(("wecfl", True, 1.0), ("fedavg", False, 2.0)),
+        *(("fedavg", True, 1.0), ("wecfl", False, 2.0)),
+    ]
+    assert [s.data for s in found] == ["data 1", "data 1", "data 2", "data 2"]  # their descriptions are the same
+    assert [s.data for s in ranking.rank(groups[:2])] == ["", ""]
+
+
+def test_of_partitions_with_one_name_what_differs_is_told(tmp_path: Path) -> None:
+    parts: list[dict[str, object]] = [
+        {"name": "iid"},
+        {"name": "dirichlet", "alpha": 1},
+        {"name": "dirichlet", "alpha": 2},
+    ]
+    records = [on(tmp_path / str(i), 0.5, 0, part, "fedavg") for i, part in enumerate(parts)]
+    assert [g.label for g in ranking.group(records)] == [
+        "fedavg partition=iid",
+        "fedavg partition=dirichlet alpha=1",
+        "fedavg partition=dirichlet alpha=2",
+    ]

@@ -75,9 +75,11 @@ def about_runs(count: int, standings: Sequence[Standing]) -> list[Any]:
     title = html.H2(f"{count} runs compared")
     if not standings:
         return [title, html.P("None of them has finished a round yet.", className="soft")]
+    several = any(s.data for s in standings)
     columns = ("configuration", "runs", "accuracy", "macro-F1", "ARI", "loss", "mean rank", "p", "against the best")
     rows = [
         (
+            *((s.data,) if several else ()),
             s.label,
             str(s.runs),
             _spread(s.accuracy, 100, " %"),
@@ -94,7 +96,7 @@ def about_runs(count: int, standings: Sequence[Standing]) -> list[Any]:
         "Means and standard deviations over seeds. A t-test compares each configuration with the best, paired where "
         "seeds are the same; p is corrected by Holm's method, and below three seeds nothing is tested."
     )
-    return [title, table(caption, columns, rows)]
+    return [title, table(caption, ("data", *columns) if several else columns, rows)]
 
 
 def configuration(keys: Sequence[str], records: Sequence[RunRecord]) -> list[Any]:

@@ -178,11 +178,14 @@ def overview(records: Sequence[RunRecord]) -> str:
 
 def standings(found: Sequence[Standing]) -> str:
     """The ranking as a table."""
-    columns = [Column("configuration"), Column("runs", True), Column("accuracy", True), Column("macro-F1", True)]
+    several = any(s.data for s in found)
+    columns = [*([Column("data")] if several else []), Column("configuration"), Column("runs", True)]
+    columns += [Column("accuracy", True), Column("macro-F1", True)]
     columns += [Column("ARI", True), Column("loss", True), Column("mean rank", True), Column("p", True)]
     columns.append(Column("against the best"))
     rows = [
         [
+            *([text(s.data, NAME)] if several else []),
             text(s.label, NAME),
             str(s.runs),
             _spread(s.accuracy, 100, 1),
@@ -195,9 +198,10 @@ def standings(found: Sequence[Standing]) -> str:
         ]
         for s in found
     ]
+    each = ", data set by data set" if several else ""
     return table(
-        "Mean ± standard deviation over seeds (accuracy and macro-F1 in %), best first; p is two-sided and corrected "
-        "by Holm's method for the number of comparisons",
+        f"Mean ± standard deviation over seeds (accuracy and macro-F1 in %), best first{each}; p is two-sided and "
+        "corrected by Holm's method for the number of comparisons",
         columns,
         rows,
     )

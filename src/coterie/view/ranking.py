@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -66,6 +66,7 @@ class Standing:
     rank: float | None  # the mean over seeds that all configurations have; 1 is best
     p: float | None  # against the best, corrected; None for the best and where nothing was tested
     verdict: str
+    data: str = ""  # on which data, where there are several
 
 
 def group(records: Sequence[RunRecord]) -> list[Group]:
@@ -106,13 +107,25 @@ def labels(records: Sequence[RunRecord]) -> list[str]:
     names = []
     for mine, record in zip(settings, records, strict=True):
         rivals = [s for s, r in zip(settings, records, strict=True) if r.method == record.method]
-        keys = dict.fromkeys(key for rival in rivals for key in (*mine, *rival) if rival.get(key) != mine.get(key))
-        told = [f"{key.rsplit('.', 1)[-1]}={mine.get(key, 'unset')}" for key in list(keys)[:TOLD]]
+        keys = dict.fromkeys(key for rival in rivals for key in _apart(mine, rival))
+        told = [f"{_word(key)}={mine.get(key, 'unset')}" for key in list(keys)[:TOLD]]
         names.append(" ".join([record.method, *told]))
     return [
         name if names.count(name) == 1 else f"{name} ({record.name})"
         for name, record in zip(names, records, strict=True)
     ]
+
+
+def _apart(mine: Mapping[str, str], rival: Mapping[str, str]) -> list[str]:
+    """The keys in which two runs differ; of two partitions with other names the names alone."""
+    keys = [key for key in (*mine, *rival) if rival.get(key) != mine.get(key)]
+    named = tuple(key.removesuffix("name") for key in keys if key.endswith(".name"))
+    return [key for key in keys if key.endswith(".name") or not key.startswith(named)]
+
+
+def _word(key: str) -> str:
+    """The last part of a key that says something: partition for data.partition.name."""
+    return key.removesuffix(".name").rsplit(".", 1)[-1]
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -169,7 +182,25 @@ def measure_of(groups: Sequence[Group]) -> Measure:
 
 
 def rank(groups: Sequence[Group]) -> list[Standing]:
-    """The configurations, best first, each against the best."""
+    """The configurations, best first, each against the best on the same data; data set by data set."""
+    by_data: dict[str, list[Group]] = {}
+    for one in groups:
+        by_data.setdefault(_data(one.runs[0]), []).append(one)
+    if len(by_data) == 1:
+        return _rank(groups)
+    names = [some[0].runs[0].data.split(": ")[0] for some in by_data.values()]
+    titles = [name if name and names.count(name) == 1 else f"data {i}" for i, name in enumerate(names, 1)]
+    pairs = zip(titles, by_data.values(), strict=True)
+    return [replace(standing, data=title) for title, some in pairs for standing in _rank(some)]
+
+
+def _data(record: RunRecord) -> str:
+    """What data a run was on, as one text; scores on other data say nothing about these."""
+    told = [(key, value) for key, value in flat(record.config) if key.startswith("data.")]
+    return repr(sorted(told)) if told else record.data.split(": ")[0]
+
+
+def _rank(groups: Sequence[Group]) -> list[Standing]:
     measure = measure_of(groups)
     higher = measure != "loss"
     scores = [g.values(measure) for g in groups]
