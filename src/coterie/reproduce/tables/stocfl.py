@@ -308,10 +308,10 @@ FIGURE3 = Table(
     title="Robustness to the sample rate",
     paper=PAPER,
     protocol="The paper's figure is on rotated CIFAR-10 and prints no numbers. Here a small stand-in: rotated MNIST, "
-    "400 clients x 150, MLP 784-64-10, 50 rounds, 5 epochs of batch 50; StoCFL with tau 0.3. That tau is too low here: "
-    "at 5 to 20 % StoCFL joins the four rotations in pairs, and from 50 % on, where 200 clients and more are compared "
-    "at once, it joins all of them, so that it is FedAvg. In all likelihood that is a chain: the more are compared, the "
-    "sooner two rotations have some pair that is alike enough.",
+    "400 clients x 150, MLP 784-64-10, 50 rounds, 5 epochs of batch 50; StoCFL with tau 0.3. That tau is too low "
+    "here: at 5 to 20 % StoCFL joins the four rotations in pairs, and from 50 % on, where 200 clients and more "
+    "are compared at once, it joins all of them, so that it is FedAvg. In all likelihood that is a chain: the "
+    "more are compared, the sooner two rotations have some pair that is alike enough.",
     tolerance=0.0,
     seeds=3,
     cells=tuple(
