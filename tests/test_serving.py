@@ -152,9 +152,10 @@ def test_wherever_inputs_are_given_they_are_stored_and_scaled_as_the_training_da
     arrays = result.admit([(old, labels.astype(np.int64))])
     assert arrays.clients.loss.item() < 0.3
     assert arrays.predict(0, raw).tolist() == said.tolist()
-    assert newcomers.scale is not None
-    assert trained.scale is not None
-    assert newcomers.scale.bytes() != trained.scale.bytes()  # what the newcomers' own table would have done
+    (own,), (theirs,) = newcomers.scales, trained.scales
+    assert own is not None
+    assert theirs is not None
+    assert own.bytes() != theirs.bytes()  # what the newcomers' own table would have done
 
 
 def test_newcomers_with_other_columns_or_classes_are_refused(tmp_path: Path) -> None:

@@ -112,7 +112,10 @@ class Result(Generic[State]):
     @property
     def scale(self) -> Scale | None:
         """What stored inputs (a tensor of them) go through before a network sees them; None: nothing."""
-        return self.federation.scale
+        first, *others = self.federation.scales
+        if others:
+            raise CoterieError("result.scale: the data is scaled in several ways; result.federation.scales has them")
+        return first
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""

@@ -155,9 +155,9 @@ def _seen_alike(newcomers: Federation, trained: Clients) -> Federation:
     if newcomers.features and trained.features and newcomers.features != trained.features:
         theirs, wanted = (", ".join(names) for names in (newcomers.features, trained.features))
         raise CoterieError(f"newcomers: their inputs are {theirs}; those it was trained on are {wanted}")
-    domains = newcomers.domains
-    if len({d.scale and d.scale.bytes() for d in trained.domains}) == 1 and trained.scale and not trained.scale.plain:
-        domains = tuple(replace(domain, scale=trained.scale) for domain in domains)
+    domains, (scale, *others) = newcomers.domains, trained.scales
+    if scale is not None and not scale.plain and not others:
+        domains = tuple(replace(domain, scale=scale) for domain in domains)
     names, known = newcomers.class_names, trained.class_names
     if names is None or known is None or names == known:
         return replace(newcomers, domains=domains)

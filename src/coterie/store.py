@@ -159,7 +159,8 @@ class RunDirectory:
             self._log.close()
         self._trace.close()
         if self._lock.is_locked:
-            (self.path / LOCK).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # Windows keeps what is locked
+                (self.path / LOCK).unlink()
             self._lock.release()
 
     def save(self, state: object, memory: Memory, round: int) -> None:

@@ -185,12 +185,9 @@ class Federation:
         return tuple(first.take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
 
     @property
-    def scale(self) -> Scale | None:
-        """How stored numbers become inputs; None where they are inputs as they are (the numbers of words)."""
-        found = {b"" if d.scale is None else d.scale.bytes(): d.scale for d in self.domains}
-        if len(found) > 1:
-            raise CoterieError(f"scale: {self.name} has {len(found)} of them; see the scale of each of its domains")
-        return next(iter(found.values()))
+    def scales(self) -> tuple[Scale | None, ...]:
+        """The different ways in which stored numbers become inputs; None: they are inputs as they are (words)."""
+        return tuple({b"" if d.scale is None else d.scale.bytes(): d.scale for d in self.domains}.values())
 
     def domain_of(self, client: int) -> Domain:
         """The domain of a client's first sample."""

@@ -21,9 +21,9 @@ from coterie.errors import CoterieError
 class NPZ:
     """Your own arrays from an npz file (numpy.savez): x, y and, if they are there, client and split.
 
-    Arrays called `client` (the owner of each sample) and `split` (train/test; val counts as training) are
-    used without being named. y: whole
-    numbers or strings are labels; floats are targets of a regression even if all are whole: store integers for labels.
+    Arrays called `client` (the owner of each sample) and `split` (train/test; val counts as training) are used
+    without being named. y: whole numbers or strings are labels; floats are targets of a regression even if all are
+    whole: store integers for labels.
     x: bytes are divided by 255 unless `divisor` says otherwise; `words` are handed to the model as whole numbers.
     """
 

@@ -192,8 +192,7 @@ class CSV(Table):
     """Your own table from a csv file: a header, then one row per sample; separated by comma, semicolon or tab.
 
     Columns called `client` (the owner of each row) and `split` (train/test; val counts as training) are used without
-    being named. Columns
-    without any number are left out of the features, unless x names them. UTF-8.
+    being named. Columns without any number are left out of the features, unless x names them. UTF-8.
     """
 
     def _read(self, file: Path) -> Read:
@@ -256,8 +255,7 @@ class Parquet(Table):
     """Your own table from a parquet file, one row per sample; it needs pyarrow: pip install 'coterie[parquet]'.
 
     Columns called `client` (the owner of each row) and `split` (train/test; val counts as training) are used without
-    being named. Columns
-    that are no numbers are left out of the features, unless x names them.
+    being named. Columns that are no numbers are left out of the features, unless x names them.
     """
 
     def _read(self, file: Path) -> Read:
