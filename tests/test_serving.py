@@ -11,6 +11,7 @@ import torch
 
 import coterie
 from coterie import CoterieError, Federation, Local, WeCFL
+from coterie.clients import number_of
 from coterie.data import CSV, Shifted
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)
@@ -174,6 +175,7 @@ def test_newcomers_with_other_columns_or_classes_are_refused(tmp_path: Path) -> 
 def test_names_of_clients_classes_and_columns_come_with_the_data(tmp_path: Path) -> None:
     trained = hospitals(table(tmp_path / "all.csv", HOSPITALS, 0)[0])
     assert trained.names == HOSPITALS
+    assert [number_of(trained, name) for name in HOSPITALS] == [0, 1, 2, 3]
     assert trained.class_names == ("healthy", "sick")
     assert trained.features == ("age", "level")
     shifted = coterie.federate(CSV(path=str(tmp_path / "all.csv"), y="outcome"), Shifted(clients=4))
