@@ -136,9 +136,13 @@ def squares(points: Tensor) -> Tensor:
 
 def cosines(points: Tensor, others: Tensor | None = None) -> Tensor:
     """Cosine similarity of every point with every other (n, m), within [-1, 1]; a zero vector is like nothing (0)."""
-    others = points if others is None else others
-    lengths = squares(points).sqrt()[:, None] * squares(others).sqrt()[None]
-    return torch.where(lengths > 0, gram(points, others) / lengths.clamp(min=1e-300), 0.0).clamp(-1, 1)
+    dots = gram(points, others)
+    if others is None:
+        own = other = dots.diagonal().sqrt()
+    else:
+        own, other = squares(points).sqrt(), squares(others).sqrt()
+    lengths = own[:, None] * other[None]
+    return torch.where(lengths > 0, dots / lengths.clamp(min=1e-300), 0.0).clamp(-1, 1)
 
 
 def distances(points: Tensor, metric: Metric) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from coterie.batch import Batch
 from coterie.client import Call
 from coterie.data.federation import Federation
+from coterie.engines.blocks import Blocks
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.engines.dealing import deal
 from coterie.memory import Memory
@@ -23,11 +24,12 @@ class Batched:
         self.federation = federation
         self.memory = Memory()
         self._bench = Batch(model)
+        self._blocks = Blocks()
         self._n = federation.roster.n
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit)
+        answers = Gathering(visit, self._blocks)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for hand in deal(visit.ids, self._n[visit.ids], HANDS):

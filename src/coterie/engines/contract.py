@@ -16,6 +16,7 @@ from torch import Tensor
 
 from coterie.byclient import ByClient
 from coterie.client import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.engines.blocks import Blocks
 from coterie.errors import CoterieError
 from coterie.memory import Memory
 from coterie.tasks import Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
@@ -102,8 +103,8 @@ def restrict(tree: Tree, ids: Tensor) -> Tree:
 class Gathering:
     """A visit's answers as they arrive. A model goes into its row of the reply at once, so that none is held twice."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    def __init__(self, visit: Visit, blocks: Blocks | None = None) -> None:
+        self._visit, self._blocks = visit, blocks or Blocks()
         self._answers: list[dict[int, Answer]] = [{} for _ in visit.tasks]
         self._rows: dict[int, dict[int, int]] = {}  # of the tasks that bring models: the row of each client
         self._models: dict[int, Tensor] = {}
@@ -127,7 +128,7 @@ class Gathering:
             asked = self._visit.tasks[number].on
             there = self._visit.ids if asked is None else self._visit.ids[torch.isin(self._visit.ids, asked)]
             self._rows[number] = {client: row for row, client in enumerate(there.tolist())}
-            self._models[number] = like.new_empty(len(there), len(like))
+            self._models[number] = self._blocks.empty((len(there), len(like)), like.dtype)
         return self._models[number]
 
     def _theta(self, number: int, clients: Sequence[int]) -> Tensor | None:

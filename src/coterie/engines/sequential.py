@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from coterie.client import HasClients, Workbench
+from coterie.engines.blocks import Blocks
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.memory import Memory
 from coterie.model import Model
@@ -17,10 +18,11 @@ class Sequential:
         self.federation = federation
         self.memory = Memory()
         self._bench = Workbench(model)
+        self._blocks = Blocks()
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit)
+        answers = Gathering(visit, self._blocks)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for client in visit.ids.tolist():

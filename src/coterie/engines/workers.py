@@ -27,6 +27,7 @@ from coterie.byclient import ByClient
 from coterie.client import Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
 from coterie.data.federation import Federation
 from coterie.engines.batched import HANDS
+from coterie.engines.blocks import Blocks
 from coterie.engines.channel import Channel
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason, restrict
 from coterie.engines.dealing import deal
@@ -133,6 +134,7 @@ class Workers:
         self.memory = Memory()
         self._model = model
         self._n = federation.roster.n
+        self._blocks = Blocks()
         self._bench: type[Workbench] = Batch if batched else Workbench
         self._hands = HANDS if batched else HANDS_PER_WORKER * workers
         self._workers: list[_Worker] = []
@@ -141,7 +143,7 @@ class Workers:
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit)
+        answers = Gathering(visit, self._blocks)
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
         tried: set[int] = set()
