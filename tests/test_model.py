@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conftest import linear, vector
 from coterie.errors import CoterieError
 from coterie.model import Model, Part, flatten, sample_losses
-from coterie.zoo import CNN, MLP, LeNet, LinearModel, Shape
+from coterie.zoo import CNN, CNN1D, MLP, LeNet, LinearModel, Shape
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -308,3 +308,22 @@ def test_cross_entropy_by_hand() -> None:
     logits = torch.tensor([[3.0, 1.0], [3.0, 1.0]]).log()
     losses = sample_losses(logits, torch.tensor([0, 1]), "cross_entropy")
     torch.testing.assert_close(losses, -vector(0.75, 0.25).log())
+
+
+@pytest.mark.parametrize(("network", "shape"), [(CNN(), (1, 28, 28)), (LeNet(), (3, 32, 32)), (CNN1D(), (9, 128))])
+def test_relu_behind_pooling_is_relu_before_it_to_the_bit(network: CNN | LeNet | CNN1D, shape: Shape) -> None:
+    """What the papers write is convolution, ReLU, pooling."""
+    torch.manual_seed(0)
+    ours = network(shape, 10)
+    assert isinstance(ours, nn.Sequential)
+    layers: list[nn.Module] = []
+    for layer in ours:
+        behind = isinstance(layer, nn.ReLU) and layers and isinstance(layers[-1], nn.MaxPool1d | nn.MaxPool2d)
+        layers.insert(len(layers) - bool(behind), layer)
+    assert layers != list(ours)
+    x, y = torch.randn(8, *shape), torch.randint(0, 10, (8,))
+    found = [
+        torch.autograd.grad(nn.functional.cross_entropy(net(x), y), list(ours.parameters()))
+        for net in (ours, nn.Sequential(*layers))
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
