@@ -149,12 +149,13 @@ class StoCFL:
 
     def chain(self, omega: Tensor, shared: Fit, met: Tensor, ask: Ask) -> Tensor:
         """The authors' code: each client goes on from the last one's result; the mean of all these."""
-        snapshots: list[Tensor] = []
+        last, total, many = omega, torch.zeros_like(omega, dtype=torch.float64), 0
         for client in met.split(1):
-            reply = ask(dataclasses.replace(shared, start=All(snapshots[-1] if snapshots else omega), on=client))
+            reply = ask(dataclasses.replace(shared, start=All(last), on=client))
             if reply.theta is not None:
-                snapshots.append(reply.theta[0])
-        return torch.stack(snapshots).mean(0) if snapshots else omega
+                last, many = reply.theta[0], many + 1
+                total += last
+        return (total / many).to(omega.dtype) if many else omega
 
     def predictor(self, state: Stochastic) -> Evaluate:
         """A client predicts with its cluster's model (before anyone was met: with the global one)."""
