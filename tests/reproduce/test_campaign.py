@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from filelock import FileLock
 
 from coterie import pool
 from coterie.errors import CoterieError
@@ -55,6 +56,16 @@ def left_over(results: Results) -> list[Path]:
 
 
 # ------------------------------------------------------------------------------------------- one run, in this process
+
+
+def test_two_are_never_at_the_same_run(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    lock = running(tmp_path, TINY, 0).with_suffix(".lock")
+    lock.parent.mkdir(parents=True)
+    with FileLock(lock), pytest.raises(CoterieError, match=r"^another process is at it already$"):
+        carry_out(TINY, 0, results, {})
+    assert results.load(TINY, 0) is None
+    assert carry_out(TINY, 0, results, {}).is_file()  # once the other has let go
 
 
 def test_carried_out(tmp_path: Path) -> None:

@@ -44,11 +44,10 @@ def in_terminal(found: Standing) -> RichTable:
     """Paper, ours, difference, verdict."""
     unit = found.table.unit
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("cell", style="bold", no_wrap=True)
-    for name in ("paper", "ours", "difference"):
+    table.add_column("cell", style="bold", overflow="fold")  # in a narrow terminal the words wrap, never the numbers
+    for name in ("paper", "ours", "difference", "seeds"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("seeds", justify="right")
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     for line in found.lines:
         style = STYLES.get(line.verdict, "")
         seeds = "" if line.found is None else str(line.found.seeds)

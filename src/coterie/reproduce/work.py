@@ -39,7 +39,7 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
             saved = _carry_out(run, seed, results, data, place)
             place.with_suffix(".lock").unlink(missing_ok=True)
     except Timeout:
-        raise CoterieError(f"{run.name}, seed {seed}: another process is at it already") from None
+        raise CoterieError("another process is at it already") from None
     for above in (place.parent, place.parent.parent):  # unless another run is under way there
         with contextlib.suppress(OSError):
             above.rmdir()
