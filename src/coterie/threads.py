@@ -27,7 +27,7 @@ def keep_memory() -> None:
     """Have glibc keep what is freed. By default it gives blocks of about a megabyte back to the system and asks for
     them anew, zeroed, at every step: a fifth of the time of a small convolutional network. What is larger than that,
     all the models of a round say, torch takes in pages of two megabytes instead of four kilobytes, each of which the
-    system has to find and zero: a third of the time of a round of wide layers."""
+    system has to find and zero: a round of 480 wide models went from 7.2 to 6.2 s (once, on a busy machine)."""
     if sys.platform == "linux":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch looks when it first takes memory of that size
         with contextlib.suppress(OSError, AttributeError):

@@ -17,8 +17,8 @@ would freeze it: the plain gradient is used, as in the authors' code. So is the 
 is the printed interpolation. The authors' code further has order: cluster_first (IFCA) or global_first (FeSEM), no
 gradient in the lambda term (lam: 0), and for IFCA score: alone with base.choose_by: accuracy; that it has IFCA's
 clients choose after their training, which began at the choice of the round before, is not offered.
-Both models make up for the same residual, the global one is then averaged and the cluster's is not: large local steps
-overshoot. On Fashion-MNIST, with BatchNorm, FeSEM-CAM diverged with momentum 0.9, and not without (docs/results.md).
+On Fashion-MNIST, with BatchNorm, FeSEM-CAM diverged with momentum 0.9, and not without (docs/results.md). In all
+likelihood large local steps overshoot: both models make up for the same residual, and only one is averaged over all.
 """
 
 from __future__ import annotations

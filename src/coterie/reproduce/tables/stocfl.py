@@ -316,8 +316,9 @@ FIGURE3 = Table(
     paper=PAPER,
     protocol="The paper's figure is on rotated CIFAR-10 and prints no numbers. Here a small stand-in: rotated MNIST, "
     "400 clients x 150, MLP 784-64-10, 50 rounds, 5 epochs of batch 50; StoCFL with tau 0.5, the paper's for rotated "
-    "data, which finds the four rotations at every rate. What a lower one does is shown beside it: with tau 0.3, at 5 "
-    "to 20 % StoCFL joins the rotations in pairs, and from 50 % on, where 200 clients and more are compared at "
+    "data, which finds the four rotations at every rate. It was first run with 0.3, the value of Table 5's skews, with "
+    "which the claim did not hold; 0.5 was taken after that was known. The first rows stay: with tau 0.3, at "
+    "5 to 20 % StoCFL joins the rotations in pairs, and from 50 % on, where 200 clients and more are compared at "
     "once, it joins all of them, so that it is FedAvg. In all likelihood that is a chain: the more are compared, the "
     "sooner two rotations have some pair that is alike enough.",
     tolerance=0.0,
