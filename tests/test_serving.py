@@ -241,3 +241,75 @@ def test_of_no_test_samples_there_is_no_score() -> None:
         assert result.summary.loss == pytest.approx(float(result.clients.loss[0]))
     assert result.admit(clients).accuracy == pytest.approx(result.accuracy)
     assert result.admit(clients[1:]).accuracy is None
+
+
+# --------------------------------------------------------------------------------------- networks to take away
+
+
+EVERY: dict[str, Any] = {
+    "fedavg": coterie.FedAvg(local=LOCAL),
+    "fedavg+": coterie.FedAvgPlus(k=3, local=LOCAL),
+    "ditto": coterie.Ditto(local=LOCAL),
+    "ifca": coterie.IFCA(k=2, local=LOCAL),
+    "wecfl": WeCFL(k=2, local=LOCAL),
+    "fedsoft": coterie.FedSoft(k=2, local=LOCAL),
+    "fedem": coterie.FedEM(k=2, local=LOCAL),
+    "wecfl-cam": coterie.CAM(WeCFL(k=2, local=LOCAL), warmup=1, local=LOCAL),
+    "ifca-cam": coterie.CAM(coterie.IFCA(k=2, local=LOCAL), warmup=1, local=LOCAL),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_clients_network_says_what_predict_says_with_every_method(name: str) -> None:
+    result = coterie.run(EVERY[name], federation([0, 0, 1, 1, 0, 1], 0), "linear", rounds=4, newcomers=0.34)
+    x = np.random.default_rng(1).normal(size=(200, 2)).astype(np.float32)
+    for client in range(6):
+        network = result.network(client=client)
+        assert not network.training
+        assert network(torch.from_numpy(x)).argmax(1).tolist() == result.predict(client, x).tolist()
+        before = {key: value.clone() for key, value in network.state_dict().items()}
+        for value in network.state_dict().values():  # the caller's own: the run stays as it is
+            value.add_(100.0)
+        assert all(torch.equal(v, before[k]) for k, v in result.network(client=client).state_dict().items())
+    placed = result.admit(federation([1, 0], 7))
+    for client in range(2):
+        said = placed.network(client)(torch.from_numpy(x)).argmax(1)
+        assert said.tolist() == placed.predict(client, x).tolist()
+
+
+def test_a_network_of_cam_is_the_global_and_the_clusters_one_added() -> None:
+    result = coterie.run(EVERY["wecfl-cam"], federation([0, 0, 1, 1], 0), "linear", rounds=4)
+    x = torch.randn(5, 2)
+    shared, replica = result.state.shared, result.model.replica()
+    for cluster, center in enumerate(result.state.base.centers):
+        alone = replica.load(center).logits(x).clone()
+        torch.testing.assert_close(result.network(cluster)(x), alone + replica.load(shared).logits(x))
+    with pytest.raises(CoterieError, match=r"there are 2: 0\.\.1"):
+        result.network(2)
+
+
+def test_an_ensemble_is_one_network_and_a_mixture_only_a_clients() -> None:
+    x = torch.randn(5, 2)
+    result = coterie.run(EVERY["fedavg+"], federation([0, 0], 0), "linear", rounds=2)
+    assert result.network()(x).argmax(1).tolist() == result.predict(0, x).tolist()
+    with pytest.raises(CoterieError, match=r"there are 1: 0\.\.0"):
+        result.network(1)
+    result = coterie.run(EVERY["fedem"], federation([0, 1], 0), "linear", rounds=2)
+    with pytest.raises(CoterieError, match=r"no single network per cluster; write network\(client=\.\.\.\)"):
+        result.network()
+    torch.testing.assert_close(result.network(client=1)(x).exp().sum(1), torch.ones(5))  # log-probabilities
+
+
+def test_a_mixture_for_numbers_is_trained_further_like_any_network() -> None:
+    rng = np.random.default_rng(0)
+    clients = [(x, x @ w) for x, w in ((rng.normal(size=(30, 2)), np.array([[s], [1.0]])) for s in (1.0, -1.0))]
+    result = coterie.run(coterie.FedEM(k=2, local=Local(epochs=1, lr=0.1)), clients, "linear", rounds=3)
+    x, placed = rng.normal(size=(7, 2)).astype(np.float32), result.admit(clients)
+    for network, expected in (
+        (result.network(client=1), result.predict(1, x)),
+        (placed.network(1), placed.predict(1, x)),
+    ):
+        said = network(torch.from_numpy(x))
+        assert np.allclose(said.detach().numpy(), expected, atol=1e-6)
+        said.sum().backward()
+        assert all(p.grad is not None for p in network.parameters())

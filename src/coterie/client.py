@@ -1,6 +1,6 @@
 """One visit to one client, wherever it lives: references become vectors, tasks become answers.
 
-Every engine calls `Client.answer`; nothing else computes on client data.
+Every engine calls `Workbench.visit`; nothing else computes on client data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from coterie.byclient import ByClient
 from coterie.errors import CoterieError
@@ -20,6 +20,7 @@ from coterie.metrics import accuracy_and_macro_f1
 from coterie.model import Model, sample_losses
 from coterie.seeds import Purpose, draw_seed, generator
 from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Mix, Own, Pick, Posterior, Ref, Row, Score, Task
+from coterie.together import as_network, combined
 
 
 class ClientData(Protocol):
@@ -132,6 +133,10 @@ class Workbench:
     def predict(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What this client's model says of new inputs: logits (n, outputs)."""
         return OneVisit(self, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)
+
+    def network(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor]) -> nn.Module:
+        """The network that says it, a copy that is the caller's."""
+        return OneVisit(self, client, data, dict(keeps), Moment(0, 0, 0)).network(task)
 
 
 class OneVisit:
@@ -328,13 +333,13 @@ class OneVisit:
             choice = int(shares.argmax())
         if logits is None:
             return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
-        combined = self.combine(task, logits)
-        loss = float(sample_losses(combined, y, self.bench.loss).mean())
+        said = self.combine(task, logits)
+        loss = float(sample_losses(said, y, self.bench.loss).mean())
         if not math.isfinite(loss):
             raise CoterieError("its model gives a loss that is not finite (NaN or Inf) on its data")
         if self.bench.loss == "mse":
             return EvaluateAnswer(len(y), loss, torch.nan, torch.nan, choice, shares)
-        return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, combined.argmax(1)), choice, shares)
+        return EvaluateAnswer(len(y), loss, *accuracy_and_macro_f1(y, said.argmax(1)), choice, shares)
 
     def predict(self, task: Evaluate, x: Tensor) -> Tensor:
         """What the client's model, or models together, say of these inputs."""
@@ -343,14 +348,16 @@ class OneVisit:
         )
 
     def combine(self, task: Evaluate, logits: Tensor) -> Tensor:
-        """One prediction (n, outputs) out of those of several models: logits, or log-probabilities of a mixture."""
-        if task.mixture is None:
-            return logits.mean(0) if task.average else logits.sum(0)
-        weights = self.resolve(task.mixture)[0].to(logits.dtype)[:, None, None]
-        if self.bench.loss == "mse":
-            return (logits * weights).sum(0)
-        # In the log domain, where the cross-entropy of a mixture of probabilities is its own.
-        return torch.logsumexp(torch.log_softmax(logits, -1) + weights.log(), 0)
+        """One prediction (n, outputs) out of those of several models."""
+        return combined(logits, self.mixture(task), task.average, self.bench.loss)
+
+    def mixture(self, task: Evaluate) -> Tensor | None:
+        return None if task.mixture is None else self.resolve(task.mixture)[0]
+
+    def network(self, task: Evaluate) -> nn.Module:
+        """The client's network, or its networks together, to keep."""
+        thetas = [self.resolve(ref)[0] for ref in task.models]
+        return as_network(self.bench.frozen, thetas, self.mixture(task), task.average)
 
 
 def reads(ref: Ref, slot: str) -> bool:

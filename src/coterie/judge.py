@@ -14,6 +14,7 @@ from coterie.errors import CoterieError
 from coterie.metrics import by_client
 from coterie.model import sample_losses
 from coterie.tasks import All, Evaluate, Pick
+from coterie.together import combined
 
 SAMPLES = 4096  # in one pass
 
@@ -68,15 +69,15 @@ def _judge(
 ) -> list[EvaluateAnswer | Exception]:
     x, y, lengths = source.together(ids, task.split)
     logits = torch.stack([bench.frozen.load(theta).logits(x).clone() for theta in thetas])
-    combined = logits.mean(0) if task.average else logits.sum(0)
+    said = combined(logits, None, task.average, bench.loss)
     n = lengths.numpy()
     owner = np.repeat(np.arange(len(n)), n)
-    losses = np.bincount(owner, sample_losses(combined, y, bench.loss).double().numpy(), minlength=len(n))
+    losses = np.bincount(owner, sample_losses(said, y, bench.loss).double().numpy(), minlength=len(n))
     loss = losses / np.maximum(n, 1)
     if bench.loss == "mse":
         accuracy = macro_f1 = np.full(len(n), np.nan)
     else:
-        accuracy, macro_f1 = by_client(y.numpy(), combined.argmax(1).numpy(), n)
+        accuracy, macro_f1 = by_client(y.numpy(), said.argmax(1).numpy(), n)
     answers: list[EvaluateAnswer | Exception] = []
     for i, many in enumerate(n.tolist()):
         if not many:

@@ -35,7 +35,7 @@ class Result(Generic[State]):
 
     accuracy, macro_f1, summary: over all clients, after the last round. clients: the same, client by client.
     assignments: the cluster of each client. history: what happened in each round. state: the trained models.
-    predict(client, x), network(cluster), admit(newcomers): use it.
+    predict(client, x), network(cluster), network(client=...), admit(newcomers): use it.
     """
 
     method: Method[State]
@@ -99,15 +99,27 @@ class Result(Generic[State]):
         client = number_of(self.known, client)
         if not isinstance(self.known, Federation):
             return predict_by_cluster(self, client, x)
+        return predict(self, self._state_for(client), self.federation, client, 0, x)
+
+    def network(self, cluster: int = 0, *, client: int | str | None = None) -> nn.Module:
+        """The trained network of a cluster, or of a client, to use or save as any other.
+
+        A client has one with every method: its cluster's, its own, or several that predict together (a mixture gives
+        log-probabilities). It takes inputs as `scale` gives them.
+        """
+        from coterie.serving import cluster_of, network, network_of
+
+        if client is None:
+            return network(self, cluster)
+        client = number_of(self.known, client)
+        if not isinstance(self.known, Federation):
+            return network(self, cluster_of(self, client))
+        return network_of(self, self._state_for(client), self.federation, client, 0)
+
+    def _state_for(self, client: int) -> Any:
+        """The state in which a client has its place."""
         new = self.newcomers is not None and client in self.newcomers.clients.ids
-        state = self.newcomers.state if self.newcomers is not None and new else self.placed
-        return predict(self, state, self.federation, client, 0, x)
-
-    def network(self, cluster: int = 0) -> nn.Module:
-        """The trained network of a cluster, to use or save as any other; it takes inputs as `scale` gives them."""
-        from coterie.serving import network
-
-        return network(self, cluster)
+        return self.newcomers.state if self.newcomers is not None and new else self.placed
 
     @property
     def scale(self) -> Scale | None:

@@ -5,7 +5,6 @@ Nobody is retrained. A newcomer brings its own (training) data, by which the met
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from coterie.setup import Job, as_method, as_model, check_fit, settings_from
 from coterie.store import belongs, read_history
 from coterie.tasks import All, Best, Cohort, Evaluated, Pick, Roster
 from coterie.threads import one_thread
+from coterie.together import as_network
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +75,10 @@ class Served:
         """Labels (or targets) of new inputs, by the model of the newcomer's place; stored as its own data is."""
         return predict(self._result, self._state, self._behind.newcomers, client, self._behind.first, x)
 
+    def network(self, client: int | str) -> nn.Module:
+        """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
+        return network_of(self._result, self._state, self._behind.newcomers, client, self._behind.first)
+
 
 def predict(
     result: Result[Any], state: Any, federation: Federation, who: int | str, first: int, x: ArrayLike | Tensor
@@ -100,9 +104,7 @@ def predict(
 
 def predict_by_cluster(result: Result[Any], client: int, x: ArrayLike | Tensor) -> NDArray[Any]:
     """What the model of a client's cluster says of inputs as that model takes them: where the data is elsewhere."""
-    if not 0 <= client < len(result.assignments) or result.assignments[client] < 0:
-        raise CoterieError(f"predict: client {client} has no cluster in this run; see result.clients.ids")
-    said = network(result, int(result.assignments[client]))
+    said = network(result, cluster_of(result, client))
     inputs = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
     with one_thread(), torch.inference_mode():
         try:
@@ -113,17 +115,37 @@ def predict_by_cluster(result: Result[Any], client: int, x: ArrayLike | Tensor) 
     return labels
 
 
+def cluster_of(result: Result[Any], client: int) -> int:
+    """Where a client is."""
+    if not 0 <= client < len(result.assignments) or result.assignments[client] < 0:
+        raise CoterieError(f"client {client} has no cluster in this run; see result.clients.ids")
+    return int(result.assignments[client])
+
+
 def network(result: Result[Any], cluster: int) -> nn.Module:
-    """The trained network of a cluster."""
-    models = result.method.predictor(result.state).models
-    if len(models) != 1 or not isinstance(models[0], All | Pick | Best):
-        name = type(result.method).__name__
-        raise CoterieError(f"network: {name} has no single network per cluster; use predict(client, x)")
-    ref = models[0]
-    rows = ref.theta[None] if isinstance(ref, All) else ref.centers
-    if not 0 <= cluster < len(rows):
-        raise CoterieError(f"network: cluster {cluster}, but there are {len(rows)}: 0..{len(rows) - 1}")
-    return copy.deepcopy(result.model.replica().load(rows[cluster]).network).eval()
+    """The trained network of a cluster; where a method adds or averages models, all of them together."""
+    task = result.method.predictor(result.state)
+    refs = [ref for ref in task.models if isinstance(ref, All | Pick | Best)]
+    if len(refs) < len(task.models) or task.mixture is not None:
+        name, here = type(result.method).__name__, isinstance(result.known, Federation)
+        raise CoterieError(
+            f"network: {name} has no single network per cluster; "
+            + ("write network(client=...)" if here else "those of its clients lie with them")
+        )
+    many = max(1 if isinstance(ref, All) else len(ref.centers) for ref in refs)
+    if not 0 <= cluster < many:
+        raise CoterieError(f"network: cluster {cluster}, but there are {many}: 0..{many - 1}")
+    thetas = [ref.theta if isinstance(ref, All) else ref.centers[cluster] for ref in refs]
+    return as_network(result.model.replica(), thetas, None, task.average)
+
+
+def network_of(result: Result[Any], state: Any, federation: Federation, who: int | str, first: int) -> nn.Module:
+    """The network that `predict` uses for a client, whatever the method; it takes inputs as they are scaled."""
+    client = number_of(federation, who)
+    keeps = result.memory.read(client) if first == 0 else {}
+    with one_thread():
+        bench, data = Workbench(result.model), federation.client(client)
+        return bench.network(result.method.predictor(state), first + client, data, keeps)
 
 
 def admit(result: Result[Any], newcomers: Federation) -> Served:
