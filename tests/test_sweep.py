@@ -15,12 +15,16 @@ from typing import Any
 
 import pytest
 
-from coterie import sweep
+from coterie import trial
+from coterie.config import read
 from coterie.errors import CoterieError
 from coterie.events import Event, Listener, RoundDone
+from coterie.execute import execute
 from coterie.metrics import Summary
-from coterie.sweep import Axis, Choice, Range, Study, Task, Trial, draw
+from coterie.space import Axis, Choice, Metric, Range, Task, check, draw
+from coterie.sweep import Study
 from coterie.sweepcli import read_axis
+from coterie.trial import Trial
 
 pytest.importorskip("optuna", reason="sweeps need optuna")
 
@@ -28,7 +32,7 @@ RATE = read_axis("local.lr=0.001..1 log")
 MANY = read_axis("method.k=2..10")
 
 
-def task(*axes: Axis, metric: sweep.Metric = "accuracy", words: tuple[str, ...] = (), prune: bool = False) -> Task:
+def task(*axes: Axis, metric: Metric = "accuracy", words: tuple[str, ...] = (), prune: bool = False) -> Task:
     return Task(None, words, axes or (RATE, MANY), metric, prune)
 
 
@@ -61,7 +65,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, int], f
                     listen(RoundDone(round_, 1, 1, (), 1, 0.0, summary))
             return SimpleNamespace(summary=summary)
 
-        monkeypatch.setattr(sweep, "execute", execute)
+        monkeypatch.setattr(trial, "execute", execute)
         return runs
 
     return install
@@ -257,6 +261,73 @@ def test_pruning_stops_what_is_worse_than_half_of_the_others(pretend: Any, tmp_p
     assert {trial.state for trial in search(Study(task(), tmp_path / "not"), 8)} == {"complete"}
 
 
+QUICK = ("data.partition.clients=8", "local.epochs=1", "rounds=2", "method=wecfl")
+
+
+def test_several_trials_at_a_time_are_trials_like_others(tmp_path: Path) -> None:
+    """Each in a process: all end, all are told once, each is the run that its words ask for; one that fails is told."""
+    space = task(RATE, read_axis("method.k=2,3,12"), words=QUICK)  # with eight clients there are no twelve clusters
+    study, told, at_once = Study(space, tmp_path / "s"), list[Trial](), list[tuple[int, ...]]()
+    study.run(6, unwatched, told.append, 2, at_once.append)
+    assert sorted(trial.number for trial in told) == list(range(6))
+    assert max(map(len, at_once)) == 2
+    assert sorted(told, key=lambda t: t.number) == sorted(study.trials(), key=lambda t: t.number)
+    for one in told:
+        k = dict(word.split("=") for word in one.words)["method.k"]
+        assert (one.state, one.value is None) == (("fail", True) if k == "12" else ("complete", False))
+        assert k != "12" or "8 clients" in str(one.why)
+    assert {trial.state for trial in told} == {"fail", "complete"}
+    whole = next(trial for trial in told if trial.value is not None)
+    again = execute(read(None, [*QUICK, *whole.words]), tmp_path / "again")
+    assert again.accuracy == whole.value
+    study.run(6, unwatched, told.append, 2)  # nothing is left to do
+    assert len(told) == 6
+
+
+def test_what_was_interrupted_goes_on_among_several(tmp_path: Path) -> None:
+    study = Study(task(RATE, words=QUICK), tmp_path)
+
+    def stop(at: tuple[int, ...]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(3, unwatched, lambda trial: None, 2, stop)
+    assert study.trials() == []
+    told: list[Trial] = []
+    Study(task(RATE, words=QUICK), tmp_path).run(3, unwatched, told.append, 2)
+    assert sorted(trial.number for trial in told) == [0, 1, 2]
+    assert {trial.state for trial in told} == {"complete"}
+
+
+def test_a_process_that_dies_is_a_trial_that_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dies = ["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    monkeypatch.setattr("coterie.sweep.command", lambda *_: dies)
+    told: list[Trial] = []
+    Study(task(), tmp_path).run(2, unwatched, told.append, 2)
+    assert [(trial.state, trial.why) for trial in told] == [("fail", "killed by signal 9")] * 2
+
+
+def test_a_metric_that_no_run_has_stops_several_too(tmp_path: Path) -> None:
+    words = ("data.name=digits", "data.partition.name=iid", "data.partition.clients=4", "local.epochs=1", "rounds=1")
+    study = Study(task(RATE, words=words, metric="ari"), tmp_path)  # nobody knows of hidden groups there
+    with pytest.raises(CoterieError, match="--metric ari: this run has none; it has accuracy"):
+        study.run(9, unwatched, lambda trial: None, 2)
+    assert len(study.trials()) <= 2
+
+
+def test_trials_in_processes_are_pruned_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Good rates first, as the study is told; then one that is hopeless from the first round on."""
+    rates = iter(["0.3"] * 5 + ["1e-9"])
+    monkeypatch.setattr("coterie.sweep.draw", lambda *_: (f"local.lr={next(rates)}",))
+    words = ("data.partition.clients=4", "local.epochs=1", "rounds=7", "method=fedavg")
+    told: list[Trial] = []
+    study = Study(task(RATE, words=words, prune=True), tmp_path)
+    study.run(5, unwatched, told.append)
+    study.run(6, unwatched, told.append, 2)
+    assert [trial.state for trial in told] == ["complete"] * 5 + ["pruned"]
+    assert told[-1].why == "worse than half of the others after 5 rounds"
+
+
 def test_two_sweeps_do_not_work_in_one_place(pretend: Any, tmp_path: Path) -> None:
     pretend(near_a_tenth)
     first = Study(task(), tmp_path)
@@ -295,9 +366,8 @@ def coterie(
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    quick = ("data.partition.clients=8", "local.epochs=1", "rounds=2", "method=wecfl")
     space = ("--over", "local.lr=0.01..1 log", "--over", "method.k=2..12", "--trials", "4", "--out", "s")
-    code, out, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *quick, *space, "--json")
+    code, out, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *QUICK, *space, "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert sorted(trial["number"] for trial in found["trials"]) == [0, 1, 2, 3]
@@ -316,7 +386,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     assert code == 0
     assert json.loads(out)["accuracy"] == best["value"]
 
-    code, out, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *quick, *space, "--trials", "5")
+    code, out, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *QUICK, *space, "--trials", "5")
     assert code == 0
     assert "4 trials are there already, 1 to go" in err
     assert "trial 4 (5/5)" in err
@@ -324,10 +394,10 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     assert "[I " not in err  # Optuna's log
     assert "the best again: coterie run " in out
     assert "importance: s/importance.html" in out
-    code, _, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *quick, "--over", "local.lr=0.1,1", "--out", "s")
+    code, _, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *QUICK, "--over", "local.lr=0.1,1", "--out", "s")
     assert code == 2
     assert "holds a study of something else" in err
-    code, _, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *quick, *space, "--metric", "acuracy")
+    code, _, err = coterie(monkeypatch, capfd, tmp_path, "sweep", *QUICK, *space, "--metric", "acuracy")
     assert code == 2
     assert "Did you mean 'accuracy'?" in err
 
@@ -340,5 +410,5 @@ def test_the_documented_sweeps_can_be_begun() -> None:
         over = [word for option, word in pairwise(line) if option == "--over"]
         words = [word for word in line if "=" in word and word not in over]
         space = Task(None, tuple(words), tuple(map(read_axis, over)), "accuracy")
-        sweep.check(space)
+        check(space)
         assert len(space.axes) == 2

@@ -79,13 +79,13 @@ class Bars(Progress):
             yield self.below
 
 
-def bars(console: Console, transient: bool = False) -> Bars:
+def bars(console: Console, transient: bool = False, unit: str = "rounds") -> Bars:
     """Bars for `console`; nothing is drawn without a terminal, or where it is quiet."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn(unit),
         TextColumn("[cyan]{task.fields[score]}"),
         TextColumn("[magenta]{task.fields[clusters]}"),
         TextColumn("[yellow]{task.fields[missing]}"),

@@ -8,8 +8,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Generic, TypeVar
 
 Job = TypeVar("Job")
@@ -74,17 +75,18 @@ def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
 
 
 def carry_out(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     begin: Callable[[Job], UnderWay[Job]],
     at_once: int,
     tell: Callable[[Look[Job]], None] = lambda _: None,
 ) -> list[Failed[Job]]:
-    """All of them; one that fails does not stop the others."""
-    waiting, under_way, failed, done = list(jobs), list[UnderWay[Job]](), list[Failed[Job]](), 0
+    """All of them; one that fails does not stop the others. The next job is asked for when there is room for it."""
+    waiting, under_way, failed, done = iter(jobs), list[UnderWay[Job]](), list[Failed[Job]](), 0
     try:
-        while waiting or under_way:
-            while waiting and len(under_way) < at_once:
-                under_way.append(begin(waiting.pop(0)))
+        while True:
+            under_way += map(begin, islice(waiting, at_once - len(under_way)))
+            if not under_way:
+                return failed
             time.sleep(PAUSE)
             ended = []
             for one in [u for u in under_way if u.process.poll() is not None]:
@@ -100,7 +102,6 @@ def carry_out(
             one.process.terminate()
             one.process.wait()
             one.close()
-    return failed
 
 
 def end_with_parent() -> None:

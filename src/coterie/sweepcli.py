@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from coterie.sweep import Axis, Study, Task, Trial
+    from coterie.events import Listener
+    from coterie.space import Axis, Task
+    from coterie.sweep import Study
+    from coterie.trial import Trial
 
 BEST = 5  # trials in the table
 
@@ -37,6 +41,9 @@ def sweep(
     trials: Annotated[int, typer.Option(min=1, help="How many trials there are to be in all.")] = 30,
     metric: Annotated[str, typer.Option(help="accuracy, macro_f1, loss or ari.")] = "accuracy",
     prune: Annotated[bool, typer.Option("--prune", help="Stop a trial that is worse than half of the others.")] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Trials at a time, one thread each; which are drawn then depends on their speed.")
+    ] = 1,
     out: Annotated[
         Path | None,
         typer.Option(help="Where the trials go; the directory of an earlier call goes on. runs/sweep-N if not given."),
@@ -59,10 +66,11 @@ def sweep(
     place = out or free_directory("sweep")
     study = Study(task, place)
     try:
-        _search(study, trials, stderr)
+        _search(study, trials, jobs, stderr)
     except KeyboardInterrupt:
         again = ["coterie", "sweep", *(words or []), *(x for o in over or [] for x in ("--over", o))]
         again += ["--trials", str(trials), "--metric", metric, *(["--prune"] if prune else []), "--out", str(place)]
+        again += ["--jobs", str(jobs)] if jobs > 1 else []
         sys.stderr.write(f"interrupted; go on with: {shlex.join(again)}\n")
         raise typer.Exit(130) from None
     found = study.trials()
@@ -81,7 +89,7 @@ def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -
     from typing import get_args
 
     from coterie.config import split_words
-    from coterie.sweep import Metric, Task
+    from coterie.space import Metric, Task
 
     if metric not in get_args(Metric):
         raise CoterieError(f"--metric: unknown '{metric}'.{suggest(metric, get_args(Metric))}")
@@ -95,7 +103,7 @@ def read_axis(text: str) -> Axis:
     if not equals or not key or not rest:
         raise CoterieError(f"--over '{text}': expected key=low..high, key=low..high log or key=value,value")
     from coterie.grid import KINDS, split_values
-    from coterie.sweep import Axis, Choice, Range
+    from coterie.space import Axis, Choice, Range
 
     key = f"{key}.name" if key in KINDS else key
     span, _, scale = rest.partition(" ")
@@ -115,7 +123,7 @@ def read_axis(text: str) -> Axis:
     return Axis(key, Range(*ends, bool(scale), all(end.lstrip("+-").isdecimal() for end in (low, high))))
 
 
-def _search(study: Study, trials: int, stderr: Console) -> None:
+def _search(study: Study, trials: int, jobs: int, stderr: Console) -> None:
     from coterie import console
     from coterie.config import read
     from coterie.datacli import fetch_for
@@ -140,7 +148,20 @@ def _search(study: Study, trials: int, stderr: Console) -> None:
         drawn = " ".join(f"{key}={_short(value)}" for key, _, value in (word.partition("=") for word in trial.words))
         _say(stderr, f"trial {trial.number} ({many}/{trials}): {said} with {drawn}{top}{ahead}")
 
-    study.run(trials, lambda number: console.progress(stderr, f"trial {number}", transient=True), tell)
+    def watch(number: int) -> AbstractContextManager[Listener]:
+        return console.progress(stderr, f"trial {number}", transient=True)
+
+    if jobs == 1:
+        study.run(trials, watch, tell)
+        return
+    with console.bars(stderr, transient=True, unit="trials") as bar:
+        shown = bar.begin("sweep", trials, many)
+
+        def look(at: tuple[int, ...]) -> None:
+            under_way = ", ".join(f"trial {number}" for number in at)
+            bar.update(shown, completed=many, clusters=under_way)
+
+        study.run(trials, watch, tell, jobs, look)
 
 
 def _state(trial: Trial) -> str:
@@ -206,7 +227,7 @@ def _counts(found: Sequence[Trial]) -> str:
 def _document(
     out: Path, task: Task, found: Sequence[Trial], command: str | None, picture: Path | None
 ) -> dict[str, Any]:
-    from coterie.sweep import directory
+    from coterie.trial import directory
 
     return {
         "out": str(out),
