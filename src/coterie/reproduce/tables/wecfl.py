@@ -20,6 +20,7 @@ PARTITIONS: dict[str, Tree] = {
 }
 KMEANS: Tree = {"features": "last_weight", "kmeans": "fresh", "weights": "size"}
 LOCAL: Tree = {"steps": 10, "batch": 32, "lr": 0.001, "momentum": 0.9, "keep_optimizer": True}
+PLAIN: Tree = LOCAL | {"momentum": 0.0, "keep_optimizer": False}
 
 
 def _methods(k: int) -> dict[str, tuple[Tree, Tree]]:
@@ -29,6 +30,7 @@ def _methods(k: int) -> dict[str, tuple[Tree, Tree]]:
         "fedprox": ({"name": "fedprox", "mu": 0.95}, {}),
         "ifca": ({"name": "ifca", "k": k}, {"local": LOCAL | {"keep_optimizer": False}}),
         "fesem": ({"name": "fesem", "k": k} | KMEANS, {}),
+        "fesem-plain": ({"name": "fesem", "k": k} | KMEANS, {"local": PLAIN}),
         "wecfl": ({"name": "wecfl", "k": k} | KMEANS, {}),
         "ifca-cam": ({"name": "cam", "base": {"name": "ifca", "k": k}, "warmup": 30}, {}),
         # A local warm-up takes no rounds here, so that 70 rounds are the paper's 100.
@@ -64,7 +66,7 @@ def _run(data: str, partition: str, k: int, method: str) -> Run:
     group = method if method in ("fedavg", "fedprox") else f"k{k}-{method}"
     shown = (data, partition, group) == ("cifar", "(0.1, 10)", "k10-wecfl")
     if (data, method) == ("fmnist", "fesem-cam"):
-        config["local"] = LOCAL | {"momentum": 0.0, "keep_optimizer": False}
+        config["local"] = PLAIN
     if method.startswith("ifca"):  # every client looks at all K models, which are faster side by side
         config["engine"] = {"name": "batched", "workers": 1}
     return Run(f"wecfl/{data}/{place}/{group}", config | changes, "alike" if shown else "")
@@ -88,7 +90,9 @@ _DIVERGES = (
     " FeSEM-CAM is trained without momentum, as in the authors' launch file of 2023: with the paper's 0.9 it diverged "
     "from 83 % after 10 rounds to 31 % after 50 (loss 1.5 to 522), where it was stopped. In a small trial it did so "
     "with momentum that began anew every round too, more slowly with running statistics, and not without momentum. "
-    "So this choice was made after looking at test accuracy, of one seed."
+    "So this choice was made after looking at test accuracy, of one seed. FeSEM itself has the paper's momentum, so "
+    "that FeSEM-CAM is to be compared with fesem-plain, which has none: a row that was added when FeSEM-CAM's first 20 "
+    "rounds were known."
 )
 _BATCH = "BatchNorm uses the statistics of test batches of 32, as the authors' code does"
 
@@ -205,6 +209,13 @@ def _cells(lines: list[Printed], data: str, methods: tuple[str, ...]) -> tuple[C
     return tuple(cells)
 
 
+def _plain(setting: str) -> tuple[Cell, ...]:
+    """FeSEM trained as FeSEM-CAM is where that has no momentum."""
+    run = _run("fmnist", setting, 10, "fesem-plain")
+    row, note = f"{setting} K=10 fesem-plain", f"FeSEM, {_NO_MOMENTUM}; not in the paper; {_BATCH}"
+    return tuple(Cell(row, column, run, last(3, column), None, note=note) for column in ("accuracy", "macro_f1"))
+
+
 def _far_above(setting: str, method: str, by: float) -> Claim:
     return Claim(
         f"{setting}, K=10: {method} is at least {by:g} points above FedAvg",
@@ -230,6 +241,10 @@ def _tables(data: str) -> list[Table]:
     clustered = [_far_above(s, m, 30 if data == "cifar" else 5) for s in settings for m in ("wecfl", "fesem")]
     protocol = PROTOCOL + (_DIVERGES if data == "fmnist" else "")
     added = [_above(s, b, w) for s in settings for b, w in (("fesem-cam", "fesem"), ("ifca-cam", "ifca"))]
+    cells = _cells(CLUSTERWISE, data, ADDED)
+    if data == "fmnist":
+        cells += _plain("(0.1, 10)")
+        added.insert(1, _above("(0.1, 10)", "fesem-cam", "fesem-plain"))
     return [
         Table(
             f"wecfl-table2-{data}",
@@ -239,7 +254,7 @@ def _tables(data: str) -> list[Table]:
         Table(
             f"cam-table1-{data}",
             f"Clustered additive modelling, cluster-wise non-IID, {shown}",
-            *(CAM, protocol, _cells(CLUSTERWISE, data, ADDED), 4.0, tuple(added)),
+            *(CAM, protocol, cells, 4.0, tuple(added)),
         ),
     ]
 
