@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from coterie.engines.blocks import ALIGNED, LARGE, Blocks
+from coterie.blocks import ALIGNED, LARGE, MODEL, Blocks
 
 ROWS = LARGE // 4 // 1000 + 1  # of 1,000 numbers: just large enough to be lent
 
@@ -40,6 +40,19 @@ def test_shape_type_and_alignment_are_those_of_torch() -> None:
 def test_small_ones_are_torch_s_own() -> None:
     assert Blocks().empty((2, 3), torch.float32).untyped_storage().nbytes() == 24
     assert Blocks().empty((0, 3), torch.float32).shape == (0, 3)
+
+
+def test_how_small_is_for_the_lender_to_say() -> None:
+    blocks = Blocks(MODEL)
+    model = torch.arange(MODEL // 4, dtype=torch.float32)
+    copied = blocks.copy(model)
+    assert torch.equal(copied, model)
+    place = copied.data_ptr()
+    assert place != model.data_ptr()
+    del copied
+    gc.collect()
+    assert blocks.copy(model + 1).data_ptr() == place
+    assert blocks.empty((MODEL // 4 - 1,), torch.float32).data_ptr() != place  # a free block, but too small to be lent
 
 
 def test_a_block_may_be_a_little_larger_but_not_twice() -> None:

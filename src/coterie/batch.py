@@ -118,7 +118,8 @@ class Batch(Workbench):
         ready = [one for one in meant if one.error is None]
         for group in self._groups(ready):
             try:
-                results: list[Trained | None] = list(train_together(layers, self.loss, [one.work for one in group]))
+                works = [one.work for one in group]
+                results: list[Trained | None] = [*train_together(layers, self.loss, works, self.blocks)]
             except (RuntimeError, ValueError):
                 results = [None] * len(group)
             for one, result in zip(group, results, strict=True):

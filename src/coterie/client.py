@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from coterie.blocks import MODEL, Blocks
 from coterie.byclient import ByClient
 from coterie.errors import CoterieError
 from coterie.local import Proximal, Trained, Work, train
@@ -106,6 +107,7 @@ class Workbench:
         self.loss = model.loss
         self.trained = model.replica()
         self.frozen = model.replica()
+        self.blocks = Blocks(MODEL)  # where trained models lie until they are gathered or kept
 
     def visit(
         self,
@@ -270,7 +272,7 @@ class OneVisit:
             weights=work.weights,
             state=work.state,
         )
-        return self.finish(task, Trained(self.bench.trained.theta.clone(), loss, state), choice)
+        return self.finish(task, Trained(self.bench.blocks.copy(self.bench.trained.theta), loss, state), choice)
 
     def prepare(self, task: Fit, number: int) -> tuple[Work, int | None, int]:
         """Everything a training needs, the row it starts from if it is one, and the seed of what the network draws."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from coterie.blocks import Blocks
 from coterie.errors import CoterieError
 from coterie.local import Trained, Work, cuts, orders, plain_sgd
 from coterie.model import Model, in_order
@@ -133,10 +134,15 @@ def bytes_of(work: Work, layers: Sequence[Layer], spanned: bool) -> int:
     return work.start.element_size() * many
 
 
-def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> list[Trained]:
-    """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given."""
+def train_together(
+    layers: Sequence[Layer], loss: str, works: Sequence[Work], blocks: Blocks | None = None
+) -> list[Trained]:
+    """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given.
+
+    blocks: where their models come to lie.
+    """
     order = sorted(range(len(works)), key=lambda g: -steps_of(len(works[g].y), works[g].local))
-    group = _Group(layers, loss, [works[g] for g in order])
+    group = _Group(layers, loss, [works[g] for g in order], blocks or Blocks())
     with torch.inference_mode():
         losses = group.train()
     # Taken outside inference mode: what a client keeps may be changed in place later.
@@ -145,8 +151,8 @@ def train_together(layers: Sequence[Layer], loss: str, works: Sequence[Work]) ->
 
 
 class _Group:
-    def __init__(self, layers: Sequence[Layer], loss: str, works: Sequence[Work]) -> None:
-        self.layers, self.loss, self.works = layers, loss, works
+    def __init__(self, layers: Sequence[Layer], loss: str, works: Sequence[Work], blocks: Blocks) -> None:
+        self.layers, self.loss, self.works, self.blocks = layers, loss, works, blocks
         self.local, self.lr = works[0].local, works[0].lr
         lengths = [len(work.y) for work in works]
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
@@ -155,7 +161,7 @@ class _Group:
         self.y = torch.cat([work.y for work in works])
         self.offset = _stacked([work.offset for work in works])
         self.weights = _stacked([work.weights for work in works])
-        self.thetas = torch.stack([work.start for work in works])  # a copy, even of one: it is trained in place
+        self.thetas = self._copies([work.start for work in works])  # they are trained in place
         self.state = self._state()
         pulled = [work.proximal for work in works]
         self.anchor = None if pulled[0] is None else _rows([p.anchor for p in pulled if p is not None])
@@ -191,7 +197,12 @@ class _Group:
             if work.state is not None and work.state.shape != (length,):
                 raise CoterieError("a kept optimiser state does not fit: the optimiser or the model has changed")
             rows.append(self.thetas.new_zeros(length) if work.state is None else work.state)
-        return torch.stack(rows)
+        return self._copies(rows)
+
+    def _copies(self, vectors: Sequence[Tensor]) -> Tensor:
+        """(G, length), even of one a copy."""
+        room = self.blocks.empty((len(vectors), len(vectors[0])), vectors[0].dtype)
+        return torch.stack(list(vectors), out=room)
 
     def train(self) -> list[float]:
         """All steps of all clients; their mean losses."""
@@ -202,7 +213,7 @@ class _Group:
         share = share if self.weights is None else share * self.weights[plan.rows]
         losses = torch.zeros(*plan.rows.shape, 1, dtype=self.thetas.dtype)
         plain = plain_sgd(self.local) and self.anchor is None
-        slopes = None if plain else torch.empty_like(self.thetas)
+        slopes = None if plain else self.blocks.empty(tuple(self.thetas.shape), self.thetas.dtype)
         for first, last, k in plan.stretches:
             self._stretch(first, last, k, share, losses, None if slopes is None else slopes[:k])
         if self.span is not None:

@@ -1,13 +1,15 @@
-"""Tensors in files instead of memory, for what thousands of clients keep: the system reads and writes them as needed.
+"""Where what thousands of clients keep lies: in memory of its own, and what that has no room for in files.
 
 A file has no name from the moment it is mapped, so that it is gone with the last tensor in it, however the
-process ends.
+process ends. The system reads and writes it as needed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from torch import Tensor
 from coterie.errors import CoterieError
 
 SMALL = 1 << 16  # bytes; less than this is not worth a file
+LARGE = 1 << 20  # bytes; from here on a value in memory is worth pages of its own (a process has 65,530 such places)
 _UNKNOWN = 16 << 30  # bytes a machine has that does not tell
 
 
@@ -39,8 +42,25 @@ def stored(value: Tensor, left: int) -> Tensor:
     """Something to keep: as it is if so many bytes are left for it, else in a file."""
     if value.nbytes >= SMALL and value.nbytes > left:
         return on_disk(value)
+    if value.nbytes >= LARGE:
+        return in_pages(value)
     # A row of something larger would keep all of that alive.
     return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+
+
+def in_pages(value: Tensor) -> Tensor:
+    """The same numbers in memory that goes back to the system with the last tensor in it.
+
+    What is kept for long among the large tensors that come and go in a round would leave the heap in pieces that
+    nothing fits into: with 900 models of 6.5 MB kept, a process grew by 2.4 GB in four rounds, and went on.
+    """
+    if sys.platform == "linux":
+        pages = mmap.mmap(-1, value.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    else:
+        pages = mmap.mmap(-1, value.nbytes)
+    return torch.frombuffer(pages, dtype=value.dtype).view(value.shape).copy_(value)
 
 
 def on_disk(value: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from coterie.batch import Batch
+from coterie.blocks import Blocks
 from coterie.client import Call
 from coterie.data.federation import Federation
-from coterie.engines.blocks import Blocks
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.engines.dealing import deal
 from coterie.memory import Memory

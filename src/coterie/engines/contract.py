@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+from coterie.blocks import Blocks
 from coterie.byclient import ByClient
 from coterie.client import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.engines.blocks import Blocks
 from coterie.errors import CoterieError
 from coterie.memory import Memory
 from coterie.tasks import Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task

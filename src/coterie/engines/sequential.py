@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from coterie.blocks import Blocks
 from coterie.client import HasClients, Workbench
-from coterie.engines.blocks import Blocks
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
 from coterie.memory import Memory
 from coterie.model import Model

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from coterie.batch import Batch
+from coterie.blocks import Blocks
 from coterie.byclient import ByClient
 from coterie.client import Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
 from coterie.data.federation import Federation
 from coterie.engines.batched import HANDS
-from coterie.engines.blocks import Blocks
 from coterie.engines.channel import Channel
 from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason, restrict
 from coterie.engines.dealing import deal

@@ -1,7 +1,8 @@
-"""Large blocks of memory that are lent and come back: every round gathers as many models as the last one did.
+"""Large blocks of memory that are lent and come back: a round trains and gathers as many models as the last one did.
 
 Memory asked of the system anew is found, zeroed and mapped page by page, which takes longer than writing the models
-there. A block is free again when the last tensor in it is gone.
+there. The allocator's own is left in pieces too small for the next models once small things lie among them, so that it
+grows for many rounds. A block is free again when the last tensor in it is gone.
 """
 
 from __future__ import annotations
@@ -14,25 +15,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-LARGE = 32 << 20  # bytes; smaller ones the allocator keeps itself
+LARGE = 32 << 20  # bytes: all models of a round
+MODEL = 1 << 20  # bytes: one wide model. Smaller ones the allocator keeps itself
 ALIGNED = 64  # bytes, as torch does: how products round may depend on where their numbers lie
 
 
 class Blocks:
     """Lends tensors whose memory was somebody else's before."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = LARGE) -> None:
+        self._least = least  # bytes; less than that is not worth the trouble
         self._free: list[NDArray[np.uint8]] = []
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor of this shape; what is in it is left over from anywhere."""
         size = math.prod(shape) * dtype.itemsize
-        if size < LARGE:
+        if size < self._least:
             return torch.empty(shape, dtype=dtype)
         block = self._take(size)
         lent = block[:size]  # an object of its own, which lives as long as any tensor in it
         weakref.finalize(lent, self._free.append, block).atexit = False
         return torch.from_numpy(lent).view(dtype).view(shape)
+
+    def copy(self, value: Tensor) -> Tensor:
+        """The same numbers in a block."""
+        return self.empty(tuple(value.shape), value.dtype).copy_(value)
 
     def _take(self, size: int) -> NDArray[np.uint8]:
         """The smallest free block that fits; where none does, the free ones are given back for a new one."""
