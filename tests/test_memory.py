@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +16,7 @@ import coterie
 from conftest import vector
 from coterie.errors import CoterieError
 from coterie.memory import Memory
-from coterie.overflow import SMALL, held, on_disk, room
+from coterie.overflow import LARGE, SMALL, held, on_disk, room
 from coterie.result import Result
 
 
@@ -97,6 +100,50 @@ def test_a_row_of_something_larger_does_not_keep_the_rest_alive(memory: Memory) 
     memory.write(0, {"v": rows[1]})
     assert memory.read(0)["v"].untyped_storage().nbytes() == 40
     assert memory.read(0)["v"].tolist() == rows[1].tolist()
+
+
+def test_a_large_value_is_kept_in_pages_of_its_own(memory: Memory) -> None:
+    trained = torch.arange(LARGE // 4, dtype=torch.float32).view(2, -1)
+    memory.write(0, {"v": trained})
+    kept = memory.read(0)["v"]
+    assert kept.data_ptr() != trained.data_ptr()
+    assert kept.data_ptr() % mmap.PAGESIZE == 0
+    assert held(kept) == kept.untyped_storage().nbytes() == LARGE
+    assert torch.equal(kept, trained)
+
+
+GROW = """
+from pathlib import Path
+import torch, coterie
+from coterie.threads import keep_memory
+from coterie.zoo import MLP
+keep_memory()
+
+def resident(_):
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    seen.append(next(int(line.split()[1]) for line in lines if line.startswith("Anonymous")))
+
+seen = []
+draw = torch.Generator().manual_seed(1)
+data = [(torch.randn(12, 784, generator=draw), torch.arange(12) % 3) for _ in range(80)]
+ditto = coterie.Ditto(lam=0.5, local=coterie.Local(epochs=1, batch="full", lr=0.01))
+coterie.run(ditto, data, MLP(hidden=(900,)), rounds=16, participation=0.4, evaluate_every=16, listeners=[resident],
+            engine={engine!r}, workers={workers!r})
+print(seen[5], seen[16])  # after so many rounds
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").is_file(), reason="needs a Linux that tells what memory is used"
+)
+@pytest.mark.parametrize(("engine", "workers"), [("sequential", None), ("batched", 1)])
+def test_memory_does_not_grow_once_everybody_has_been_there(engine: str, workers: int | None) -> None:
+    """80 models of 2.9 MB are kept, written over and over among those that come and go."""
+    done = subprocess.run(
+        [sys.executable, "-c", GROW.format(engine=engine, workers=workers)], capture_output=True, text=True, check=True
+    )
+    early, late = map(int, done.stdout.split())
+    assert late < 1.1 * early
 
 
 def test_a_full_disk_is_told_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

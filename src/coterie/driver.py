@@ -28,6 +28,7 @@ from coterie.settings import Settings
 from coterie.setup import as_method, as_model, check, chosen, local_of, make_engine
 from coterie.tasks import Cohort, Evaluate, Fit, Fitted, Roster
 from coterie.threads import one_thread
+from coterie.zoo import Architecture
 
 State = TypeVar("State")
 
@@ -35,7 +36,7 @@ State = TypeVar("State")
 def run(
     method: str | Method[Any],
     federation: Federation | Sequence[tuple[ArrayLike, ...]],
-    model: str | Model | nn.Module | Callable[[], nn.Module] = "mlp",
+    model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
     rounds: int = 30,
     participation: int | float = 1.0,
@@ -60,7 +61,8 @@ def run(
 
     method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults.
     federation: a Federation, or a list of (x, y) per client.
-    model: an nn.Module class, a function that builds one, an instance as a blueprint, or a name (`coterie models`).
+    model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
+        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
     rounds, seed: the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
     engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients

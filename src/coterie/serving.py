@@ -36,6 +36,7 @@ from coterie.store import belongs, read_history
 from coterie.tasks import All, Best, Cohort, Evaluated, Pick, Roster
 from coterie.threads import one_thread
 from coterie.together import as_network
+from coterie.zoo import Architecture
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +196,7 @@ def load(
     *,
     method: Method[Any] | None = None,
     federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
-    model: str | Model | nn.Module | Callable[[], nn.Module] | None = None,
+    model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] | None = None,
 ) -> Result[Any]:
     """A run read back from its directory: state, history, clients' scores.
 

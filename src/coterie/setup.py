@@ -24,6 +24,7 @@ from coterie.explain import explain
 from coterie.methods.contract import Method
 from coterie.model import Loss, Model
 from coterie.tasks import Local
+from coterie.zoo import Architecture
 
 if TYPE_CHECKING:
     from coterie.engines.choose import Choice
@@ -80,10 +81,12 @@ def loss_of(federation: Shaped) -> Loss:
     return "cross_entropy" if federation.kind == "classification" else "mse"
 
 
-def as_model(model: str | Model | nn.Module | Callable[[], nn.Module], federation: Federation) -> Model:
-    """A model, from a name of the zoo, a network or a function that builds one."""
+def as_model(model: str | Model | Architecture | nn.Module | Callable[[], nn.Module], federation: Federation) -> Model:
+    """A model, from a name of the zoo or one of its architectures, a network or a function that builds one."""
     if isinstance(model, str):
         return named_model(model, {}, federation)
+    if isinstance(model, Architecture):
+        return Model(partial(model, federation.input_shape, federation.outputs), loss_of(federation))
     return Model.of(model, loss_of(federation))
 
 

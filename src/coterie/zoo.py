@@ -186,3 +186,6 @@ class LSTM:
         if len(shape) != 1:
             raise CoterieError(f"model: lstm wants lists of word numbers, the data has samples of shape {shape}")
         return _Reader(self.vocabulary, self.embedding, self.hidden, self.layers, self.dense, outputs)
+
+
+Architecture = LinearModel | MLP | CNN | LeNet | CNN1D | LSTM

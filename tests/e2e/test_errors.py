@@ -24,6 +24,7 @@ from coterie.catalogue import METHODS
 from coterie.errors import CoterieError
 from coterie.memory import Memory
 from coterie.methods.clusters import Clusters
+from coterie.zoo import MLP
 
 
 @pytest.fixture
@@ -362,6 +363,12 @@ def test_a_network_that_cannot_be_built_in_python(build: Any) -> None:
     clients = [(np.zeros((8, 3)), np.arange(8) % 2)] * 2
     with pytest.raises(CoterieError, match=r"model: (the network cannot be built: TypeError|a lazy layer)"):
         coterie.run("fedavg", clients, build, rounds=1)
+
+
+def test_an_architecture_of_the_zoo_is_built_for_the_data() -> None:
+    clients = [(np.random.default_rng(i).normal(size=(8, 3)), np.arange(8) % 2) for i in range(2)]
+    result = coterie.run("fedavg", clients, MLP(hidden=(5,)), rounds=1)
+    assert [tuple(p.shape) for p in result.network(0).parameters()] == [(5, 3), (5,), (2, 5), (2,)]
 
 
 def test_owners_that_all_have_too_little(shell: commandline.Shell) -> None:
