@@ -134,6 +134,14 @@ def test_centers_on_domains(method: str) -> None:
     said = result.model.replica().load(centers[1]).logits(x).argmax(1)
     assert found["each"][1][1] == pytest.approx(float((said == y).double().mean()))
     assert 0.1 < found["own"] <= 1  # on the clients' own training data
+    if method == "fedem":  # by the one center of the largest weight, where the method itself mixes them
+        assert result.clients.shares is not None
+        right = []
+        for client, share in zip(result.clients.ids.tolist(), result.clients.shares, strict=True):
+            x, y = result.federation.samples(client, "train")
+            said = result.model.replica().load(centers[int(share.argmax())]).logits(x).argmax(1)
+            right.append(float((said == y).double().mean()))
+        assert found["own"] == pytest.approx(np.mean(right))
 
 
 def test_personal_models_are_not_those_of_clusters() -> None:

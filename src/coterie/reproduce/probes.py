@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from coterie.byclient import ByClient
 from coterie.catalogue import DATASETS
 from coterie.config import RunConfig
 from coterie.data.federation import Federation
@@ -23,7 +24,7 @@ from coterie.model import Model
 from coterie.reproduce.cell import Probe
 from coterie.result import Result
 from coterie.seeds import Purpose, generator
-from coterie.tasks import All, Best, Pick
+from coterie.tasks import All, Best, Evaluate, Pick
 
 FRESH = 1000  # samples of each distribution that FedSoft's centers are tested on
 
@@ -69,7 +70,10 @@ def centers_on_distributions(result: Result[Any], config: RunConfig) -> dict[str
 
 
 def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
-    """FedSoft, Table 2: every center on every distribution, and clients' own models on their own training data."""
+    """FedSoft, Table 2: every center on every distribution, and clients' own models on their own training data.
+
+    A client without a model of its own uses one center, as in the paper: of a mixture the one of the largest weight.
+    """
     from coterie.threads import one_thread
 
     centers = result.state.centers if hasattr(result.state, "centers") else result.state
@@ -77,6 +81,9 @@ def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
     scores = [[_accuracy(result.model, center, *test) for center in centers] for test in tests]
     ask = _ask(result, result.federation.roster.ids, result.settings.rounds)
     task = dataclasses.replace(result.method.predictor(result.placed), split="train")
+    if task.mixture is not None and result.clients.shares is not None:
+        largest = ByClient(result.clients.ids, result.clients.shares.argmax(1))
+        task = Evaluate((Pick(centers, largest),), split="train")
     with one_thread():
         own = ask(task)
     best = [max(row) for row in scores]
