@@ -153,6 +153,13 @@ def test_npz_client_and_split_are_used_if_they_are_there(npz: Callable[..., str]
     assert NPZ(npz(x=BYTES, y=Y, split=np.zeros(3, dtype=bool)))().official is None
 
 
+@pytest.mark.parametrize("parts", [[0, 1, 2], ["0", "1", "2"], ["train", "val", "2"]])
+def test_three_numbers_are_train_val_and_test(npz: Callable[..., str], parts: list[Any]) -> None:
+    official = NPZ(npz(x=BYTES, y=Y, split=np.array(parts)))().official
+    assert official is not None
+    assert official.tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
@@ -173,7 +180,7 @@ def test_npz_client_and_split_are_used_if_they_are_there(npz: Callable[..., str]
         ({"x": BYTES, "y": np.array([None] * 3)}, {}, r"array 'y' cannot be read .*not Python objects"),
         ({"x": BYTES, "y": Y, "client": np.array(["a", "", "b"])}, {}, r"'client', sample 1: the value is missing"),
         ({"x": BYTES, "y": Y, "client": np.array([0, 0.5, 1])}, {}, r"'client', sample 0: 0.0 is no name of a client"),
-        ({"x": BYTES, "y": Y, "split": np.array([0, 1, 2])}, {}, r"'split', sample 2: 2 is no split; write train"),
+        ({"x": BYTES, "y": Y, "split": np.array([0, 1, 3])}, {}, r"'split', sample 2: 3 is no split; write train"),
         ({"x": BYTES, "y": Y, "split": np.ones(3, dtype=int)}, {}, r"every sample is a test sample"),
     ],
 )

@@ -18,6 +18,7 @@ from coterie.errors import CoterieError, suggest
 Channels: TypeAlias = Literal["first", "last"]
 IS_TEST = {"train": False, "val": False, "validation": False, "0": False, "false": False}
 IS_TEST |= {"test": True, "1": True, "true": True}
+IS_TEST_OF_THREE = IS_TEST | {"1": False, "2": True}  # where numbers stand for train, val and test
 
 
 @plain(frozen=True, eq=False)
@@ -136,10 +137,14 @@ def owners(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 def official(column: Column) -> NDArray[np.bool_] | None:
     """Which samples are the test set; None if none is. `val` and `validation` count as training."""
     flags = np.zeros(len(column.values), dtype=bool)
-    for row, value in enumerate(column.full()):
-        flag = IS_TEST.get(str(value).strip().lower())
+    values = column.full()
+    words = [str(value).strip().lower() for value in values]
+    meaning = IS_TEST_OF_THREE if "2" in words else IS_TEST
+    for row, word in enumerate(words):
+        flag = meaning.get(word)
         if flag is None:
-            column.refuse(row, f"{value!r} is no split; write train, val or test, or 0 and 1 (1 is test)")
+            instead = "write train, val or test, 0 and 1 (1 is test), or 0, 1 and 2 (2 is test)"
+            column.refuse(row, f"{values[row]!r} is no split; {instead}")
         flags[row] = flag
     if flags.all():
         raise CoterieError(f"data: {column.title}: every sample is a test sample; none is left to train on")
