@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,49 @@ def test_who_is_not_there_cannot_predict(client: int, message: str, tmp_path: Pa
     result = coterie.run(WeCFL(k=1, local=LOCAL), trained, "linear", rounds=1)
     with pytest.raises(CoterieError, match=message):
         result.predict(client, np.zeros((1, 2)))
+
+
+def test_a_number_that_is_another_client_s_name_is_refused() -> None:
+    """Hospitals 1, 2, 7 and 3 have the numbers 0 to 3: whoever says 7 means the hospital."""
+    trained = replace(federation([0, 1, 0, 1], 0), names=("1", "2", "7", "3"))
+    result = coterie.run(WeCFL(k=2, local=LOCAL), trained, "linear", rounds=2)
+    x = np.random.default_rng(3).normal(size=(9, 2))
+    for number, name in enumerate(trained.names or ()):
+        expected = result.network(client=name)(torch.tensor(x).float()).argmax(1)
+        assert result.predict(name, x).tolist() == expected.tolist()
+        assert number_of(trained, name) == number
+    assert number_of(trained, 3) == 3  # name and number are of the same client
+    assert number_of(trained, 0) == 0  # no client has that name
+    with pytest.raises(CoterieError, match=r"client 7: that is a name here; write '7'$"):
+        result.predict(7, x)
+    with pytest.raises(CoterieError, match=r"client 2: .*; write '2', or '7' for the one of that number"):
+        result.network(client=2)
+
+
+def test_labels_may_be_names_in_arrays_too() -> None:
+    rng = np.random.default_rng(0)
+
+    def client(*names: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        x = rng.normal(size=(30, 2))
+        return x, np.array(names)[(x[:, 0] > 0).astype(int)]
+
+    result = coterie.run("fedavg", [client("well", "ill") for _ in range(3)], "linear", rounds=30)
+    assert result.federation.class_names == ("ill", "well")
+    assert result.predict(0, [[-3.0, 0.0], [3.0, 0.0]]).tolist() == [1, 0]
+    only_well = ([[-1.0, 0.0]] * 5, ["well"] * 5)
+    assert result.admit([only_well]).accuracy == 1.0  # where well is the only class, it is still that class
+    with pytest.raises(CoterieError, match="it was trained on the classes ill, well, not on dead"):
+        result.admit([client("well", "dead")])
+    with pytest.raises(CoterieError, match="client 1 has labels that are numbers, those of client 0 are names"):
+        Federation.from_arrays([client("a", "b"), (np.zeros((2, 2)), [0, 1])])
+
+
+def test_arrays_can_be_scaled_as_predict_takes_them(tmp_path: Path) -> None:
+    trained = hospitals(table(tmp_path / "all.csv", HOSPITALS, 0)[0])
+    result = coterie.run(WeCFL(k=1, local=LOCAL), trained, "linear", rounds=1)
+    x = np.array([[40.0, 1.0], [70.0, 2.0]])
+    assert result.scale is not None
+    assert result.network(0)(result.scale(x)).argmax(1).tolist() == result.predict(0, x).tolist()
 
 
 def test_clients_without_names_have_none() -> None:

@@ -180,7 +180,9 @@ def _run(
             trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
             return execute(config, path, resume=resume, listeners=[listen, *trackers], say=say)
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; go on with: coterie run --resume {path}\n")
+        begun = (path / "config.yaml").is_file()
+        again = f"go on with: coterie run --resume {path}" if begun else "it had not begun, so nothing was kept"
+        sys.stderr.write(f"interrupted; {again}\n")
         raise typer.Exit(130) from None
 
 

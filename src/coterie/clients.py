@@ -56,6 +56,11 @@ def number_of(clients: Clients, client: int | str) -> int:
         return clients.names.index(client)
     if isinstance(client, bool) or not isinstance(client, int | np.integer):
         raise CoterieError(f"a client is a number or a name, not {client!r}")
+    names = clients.names or ()
+    if str(client) in names and not (client < len(names) and names[client] == str(client)):
+        # Whoever numbers hospitals themselves means theirs, and would be given another one's model without a word.
+        other = f", or '{names[client]}' for the one of that number" if 0 <= client < len(names) else ""
+        raise CoterieError(f"client {client}: that is a name here; write '{client}'{other}")
     if not 0 <= client < len(clients):
         raise CoterieError(f"client {client}, but there are {len(clients)}: 0..{len(clients) - 1}")
     return int(client)

@@ -274,6 +274,12 @@ def _spelled(thing: Any, given: Tree) -> Tree:
 def build_method(config: NamesMethod) -> Method[Any]:
     """The method, with the run's `local` unless it has its own."""
     method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local))
+    usual = {f.name: f.default for f in dataclasses.fields(config)}["local"]  # type: ignore[arg-type]
+    if config.local != usual and not hasattr(method, "local") and not hasattr(method, "base"):
+        raise CoterieError(
+            f"local: {config.method.name} has no field `local`, so that nothing would come of it; "
+            "give it one (local: Local = Local()), or leave local out"
+        )
     return method
 
 

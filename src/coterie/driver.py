@@ -178,7 +178,7 @@ def _drive(
             evaluated = evaluate(method, state, clients, settings, engine, settings.rounds - 1, whom)
         newcomers = meet(method, state, clients, settings, engine, there.kept_back)
     except NobodyError as error:
-        raise _unjudged(error, store) from None
+        raise _unjudged(error, store, engine) from None
     seconds = time.perf_counter() - began
     come = None if newcomers is None else newcomers.clients
     _tell(listeners, RunEnded(evaluated.clients, evaluated.summary, seconds, come))
@@ -210,12 +210,15 @@ def _looked(
     return event, Snapshot(evaluated.clients, trained[1] if trained else None, models_of(after))
 
 
-def _unjudged(error: NobodyError, store: Any) -> CoterieError:
+def _unjudged(error: NobodyError, store: Any, engine: Engine) -> CoterieError:
     """After the last round: what was trained is not lost with those who should have judged it."""
     if store is None:
         return error
+    saved = f"{error}. All rounds are done and saved in {store.path}"
+    if not isinstance(engine, Waits):  # they were there, so that coming back later helps nobody
+        return CoterieError(saved)
     again = f"once clients are there, have them evaluated (--resume {store.path}, resume=True)"
-    return CoterieError(f"{error}. All rounds are done and saved in {store.path}; {again}")
+    return CoterieError(f"{saved}; {again}")
 
 
 def _round(

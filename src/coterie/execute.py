@@ -29,7 +29,12 @@ def execute(
     """Build everything, check it, and run. `say` is told what the data is and what `engine: auto` came to."""
     job = job or build(config)
     say(job.federation.describe())
-    for what, names in (("inputs", job.federation.features), ("classes", job.federation.class_names)):
+    named = {
+        "inputs": job.federation.features,
+        "left out, having no numbers": job.federation.left_out or None,
+        "classes": job.federation.class_names,
+    }
+    for what, names in named.items():
         if names is not None:  # which columns of a table were taken, and what the numbers of labels mean
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             say(f"{what}: {', '.join(names[:SHOWN])}{more}")

@@ -74,18 +74,19 @@ class Served:
 
     def predict(self, client: int | str, x: ArrayLike | Tensor) -> NDArray[Any]:
         """Labels (or targets) of new inputs, by the model of the newcomer's place; stored as its own data is."""
-        return predict(self._result, self._state, self._behind.newcomers, client, self._behind.first, x)
+        number = number_of(self._behind.newcomers, client)
+        return predict(self._result, self._state, self._behind.newcomers, number, self._behind.first, x)
 
     def network(self, client: int | str) -> nn.Module:
         """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
-        return network_of(self._result, self._state, self._behind.newcomers, client, self._behind.first)
+        number = number_of(self._behind.newcomers, client)
+        return network_of(self._result, self._state, self._behind.newcomers, number, self._behind.first)
 
 
 def predict(
-    result: Result[Any], state: Any, federation: Federation, who: int | str, first: int, x: ArrayLike | Tensor
+    result: Result[Any], state: Any, federation: Federation, client: int, first: int, x: ArrayLike | Tensor
 ) -> NDArray[Any]:
     """What the model of a client says of new inputs; the client's number on the server is first + client."""
-    client = number_of(federation, who)
     inputs = federation.domain_of(client).inputs(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
     if tuple(inputs.shape[1:]) != federation.input_shape:
         raise CoterieError(
@@ -140,9 +141,8 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
     return as_network(result.model.replica(), thetas, None, task.average)
 
 
-def network_of(result: Result[Any], state: Any, federation: Federation, who: int | str, first: int) -> nn.Module:
+def network_of(result: Result[Any], state: Any, federation: Federation, client: int, first: int) -> nn.Module:
     """The network that `predict` uses for a client, whatever the method; it takes inputs as they are scaled."""
-    client = number_of(federation, who)
     keeps = result.memory.read(client) if first == 0 else {}
     with one_thread():
         bench, data = Workbench(result.model), federation.client(client)

@@ -85,9 +85,10 @@ def as_model(model: str | Model | Architecture | nn.Module | Callable[[], nn.Mod
     """A model, from a name of the zoo or one of its architectures, a network or a function that builds one."""
     if isinstance(model, str):
         return named_model(model, {}, federation)
-    if isinstance(model, Architecture):
-        return Model(partial(model, federation.input_shape, federation.outputs), loss_of(federation))
-    return Model.of(model, loss_of(federation))
+    made: Any = model() if isinstance(model, type) and issubclass(model, Architecture) else model
+    if isinstance(made, Architecture):
+        return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
+    return Model.of(made, loss_of(federation))
 
 
 def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:

@@ -343,10 +343,19 @@ def test_ones_own_files_have_a_client_per_owner_and_their_names_are_written_down
     assert coterie.load(shell.cwd / "run").federation.names == ("ann", "bob", "cem", "dora")
 
 
+def test_columns_without_numbers_are_left_out_and_named(shell: commandline.Shell) -> None:
+    rows = "\n".join(f"{i / 7:.3f},{'mf'[i % 2]},{i % 2},{i % 4}" for i in range(40))
+    (shell.cwd / "sex.csv").write_text(f"a,sex,y,client\n{rows}\n", encoding="utf-8")
+    words = ("data.name=csv", "data.path=sex.csv", "data.y=y", "method.k=2", "rounds=1", "--out", "run")
+    said = shell("run", *words)
+    assert "inputs: a\nleft out, having no numbers: sex\n" in said.err
+
+
 def test_what_was_taken_of_a_table_is_said(shell: commandline.Shell) -> None:
     said = shell("run", *write_csv(shell.cwd), *QUICK[:-1], "--out", "run")
     assert "inputs: a, b, c, d\n" in said.err
     assert "classes:" not in said.err  # they are numbers
+    assert "left out" not in said.err
     wide = ",".join(f"c{i}" for i in range(15))
     rows = "\n".join(f"{','.join('1.5' for _ in range(15))},{'yes' if i % 2 else 'no'},{i % 4}" for i in range(40))
     (shell.cwd / "wide.csv").write_text(f"{wide},y,client\n{rows}\n")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import typer
 from torch import nn
 
 import coterie
@@ -314,6 +315,21 @@ class Forgetful(coterie.FedAvg):
     def round(self, w, cohort, ask):
         super().round(w, cohort, ask)
 
+class Fixed:  # a method that trains as it likes
+    def init(self, model, roster, rng):
+        return model.init(rng)
+
+    def round(self, w, cohort, ask):
+        reply = ask(coterie.Fit(coterie.All(w), local=coterie.Local(epochs=1, batch=4, lr=0.05)))
+        return coterie.mean(reply, reply.n, empty=w)
+
+    def predictor(self, w):
+        return coterie.Evaluate((coterie.All(w),))
+
+class Diverging(Fixed):
+    def round(self, w, cohort, ask):
+        return super().round(w, cohort, ask) * float("nan")
+
 def breaks():
     raise OSError("no disk")
 """
@@ -356,6 +372,40 @@ def test_a_method_without_a_state(shell: commandline.Shell) -> None:
     shell.module(DATA, "own_data")
     words = ("data.name=own_data:fine", "rounds=2", "--out", "run")
     refused(shell("run", "method.name=own_data:Forgetful", *words), "round of Forgetful returned None")
+
+
+def test_local_that_a_method_would_not_read(shell: commandline.Shell) -> None:
+    shell.module(DATA, "own_data")
+    words = ("data.name=own_data:fine", "rounds=1", "method.name=own_data:Fixed")
+    assert shell("run", *words, "--out", "run").code == 0
+    refused(shell("run", *words, "local.lr=0.5"), "local: own_data:Fixed has no field `local`", "leave local out")
+
+
+def test_a_method_that_breaks_its_model_is_not_told_to_wait_for_clients(shell: commandline.Shell) -> None:
+    shell.module(DATA, "own_data")
+    words = ("data.name=own_data:fine", "rounds=1", "method.name=own_data:Diverging", "--out", "run")
+    said = shell("run", *words)
+    assert said.code == 2
+    assert "All rounds are done and saved in run" in said.err
+    assert "once clients are there" not in said.err
+
+
+def test_an_interrupt_before_a_run_has_begun_does_not_offer_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from coterie import cli, execute
+    from coterie.config import read
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "execute", interrupted)
+    for begun, told in ((False, "it had not begun, so nothing was kept"), (True, "coterie run --resume")):
+        if begun:
+            (tmp_path / "config.yaml").write_text("rounds: 1\n", encoding="utf-8")
+        with pytest.raises(typer.Exit):
+            cli._run(read(None), tmp_path, resume=False, quiet=True)
+        assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("build", [nn.Linear, lambda: nn.LazyLinear(2)], ids=["wants", "lazy"])

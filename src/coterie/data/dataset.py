@@ -24,6 +24,7 @@ class Dataset:
     client: NDArray[np.int64] | None = None  # (n,) natural clients 0..N-1, where samples have an owner
     client_names: tuple[str, ...] | None = None  # (N,)
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
+    left_out: tuple[str, ...] = ()  # columns that were no features, for they have no numbers
     class_names: tuple[str, ...] | None = None  # where labels are names, and numbered in their order
 
     @property

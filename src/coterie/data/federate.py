@@ -77,4 +77,9 @@ def federate(
         raise CoterieError(f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation")
     relabelled = any(domain.relabel is not None for domain in made.domains)
     names = None if relabelled else found.class_names
-    return replace(made, features=made.features or found.features, class_names=made.class_names or names)
+    return replace(
+        made,
+        features=made.features or found.features,
+        left_out=made.left_out or found.left_out,
+        class_names=made.class_names or names,
+    )

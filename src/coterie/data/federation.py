@@ -34,8 +34,9 @@ class Scale:
     mean: float | Tensor = 0.0
     std: float | Tensor = 1.0
 
-    def __call__(self, x: Tensor) -> Tensor:
-        stored, x = x, x.to(torch.get_default_dtype())
+    def __call__(self, x: Tensor | ArrayLike) -> Tensor:
+        stored = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
+        x = stored.to(torch.get_default_dtype())
         if self.plain:
             return x
         # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
@@ -160,6 +161,7 @@ class Federation:
     note: str = ""  # what its maker has to say: samples left over, clients that are copies
     names: tuple[str, ...] | None = None  # of the clients, where they have names
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
+    left_out: tuple[str, ...] = ()  # columns of a table that are no inputs, for they have no numbers
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
 
     def __len__(self) -> int:

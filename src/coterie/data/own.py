@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,33 @@ def _tensor(value: ArrayLike | Tensor, client: int, part: str) -> Tensor:
         except (TypeError, ValueError) as error:
             raise CoterieError(f"data: client {client}: {part} is not an array of numbers ({error})") from None
     return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+
+
+def _numbered(clients: Sequence[tuple[ArrayLike, ...]]) -> tuple[Sequence[tuple[Any, ...]], tuple[str, ...] | None]:
+    """The clients with labels that are names as numbers, in the order of the sorted names; and the names."""
+    found = [[np.asarray(y) if _is_text(y) else None for y in arrays[1::2]] for arrays in clients]
+    given = [y for parts in found for y in parts if y is not None]
+    if not given:
+        return clients, None
+    kinds = ["numbers" if any(y is None for y in parts) else "names" for parts in found]
+    for client, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise CoterieError(f"data: client {client} has labels that are {kind}, those of client 0 are {kinds[0]}")
+    if kinds[0] == "numbers":
+        raise CoterieError("data: labels to train on are names, those to test on numbers, or the other way about")
+    names = np.unique(np.concatenate([y.ravel() for y in given]))
+    out = []
+    for arrays, parts in zip(clients, found, strict=True):
+        mine = list(arrays)
+        mine[1::2] = [np.searchsorted(names, y) for y in parts if y is not None]
+        out.append(tuple(mine))
+    return out, tuple(map(str, names))
+
+
+def _is_text(y: object) -> bool:
+    if isinstance(y, np.ndarray):
+        return bool(y.dtype.kind == "U")
+    return isinstance(y, list | tuple) and bool(y) and all(isinstance(value, str) for value in y)
 
 
 def _same_kind(client: int, x: Tensor, y: Tensor, first_x: Tensor, first_y: Tensor) -> None:
@@ -56,6 +84,7 @@ def from_arrays(
     seed: int,
 ) -> Federation:
     """See `Federation.from_arrays`."""
+    clients, names = _numbered(clients)
     xs: list[Tensor] = []
     ys: list[Tensor] = []
     train: list[ArrayLike] = []
@@ -97,4 +126,5 @@ def from_arrays(
         kind="regression" if regression else "classification",
         outputs=outputs or shown,
         truth=None if truth is None else np.asarray(truth, dtype=np.int64),
+        class_names=names,
     )

@@ -81,6 +81,7 @@ class Table:
         return Dataset(
             *(file.stem, x, y, classes, self._scale(x, test), test, client, names),
             features=tuple(chosen),
+            left_out=tuple(name for name in read.numbers if name not in chosen),
             class_names=called,
         )
 
