@@ -214,7 +214,7 @@ def _table1_cell(method: str, size: str, paper: float | None) -> Cell:
     if method == "ditto":
         note["ditto"] = (
             "every client keeps a model of 6.5 MB: 31, 16 and 8 GB for 4,800, 2,400 and 1,200 clients, "
-            "of which a quarter of the memory lies there and the rest in files"
+            "of which a quarter of the memory lies there and the rest in files (11 GB of memory in all, with 24 there)"
         )
     return Cell(
         *(method, size, _rotated_run(method, size), read, paper),
