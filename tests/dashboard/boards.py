@@ -111,6 +111,8 @@ def start(*words: str | Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background ignores interrupts, and its children inherit that.
+        preexec_fn=None if os.name == "nt" else lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
