@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-distributed lint format bench bench-quick reproduce-quick clean
+.PHONY: demo test test-rest test-all test-distributed lint docs format bench bench-quick reproduce-quick coverage wheel-check clean
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -14,8 +14,16 @@ $(VENV)/installed: pyproject.toml
 demo: $(VENV)/installed  ## FedAvg against WeCFL on 40 clients with four hidden clusters
 	$(BIN)/coterie demo
 
-test: $(VENV)/installed  ## every test that is not marked slow or distributed
-	$(BIN)/python -m pytest -n 2 -m "not slow and not distributed"
+# Two processes with one thread each; who has nothing left to do takes over tests of the other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test: $(VENV)/installed  ## the tests for every day, in a few minutes
+	$(PYTEST) -m "not exhaustive and not slow and not distributed"
+
+test-rest: $(VENV)/installed  ## what `make test` leaves out: every method on every engine, every combination
+	$(PYTEST) -m "(exhaustive or slow) and not distributed"
+
+test-all: test test-rest  ## both: every test that is not marked distributed
 
 $(VENV)/distributed: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --editable ".[dev,ray,flower]"
@@ -24,10 +32,21 @@ $(VENV)/distributed: $(VENV)/installed
 test-distributed: $(VENV)/distributed  ## clusters and networks of real processes, on this machine only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "distributed and not slow" tests/distributed
 
-lint: $(VENV)/installed  ## style and types
+lint: $(VENV)/installed  ## style, types, and the layers between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --cache-dir .mypy_cache/import_linter
+
+docs: $(VENV)/installed  ## the documentation as a site, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+wheel-check: $(VENV)/installed  ## the wheel, built, installed without extras into an environment of its own, and used
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/wheel_check.py
+
+coverage: $(VENV)/installed  ## which lines `make test` reaches, in build/coverage
+	$(PYTEST) -m "not exhaustive and not slow and not distributed" \
+		--cov --cov-report=term --cov-report=html:build/coverage
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix .

@@ -20,12 +20,13 @@ from report import Json, machine
 from workloads import SEED, WORKLOADS, Workload, engine_named
 
 from coterie import FeSEM
-from coterie.asking import Asker
-from coterie.catalogue import METHODS
+from coterie.core.cohort import Cohort
+from coterie.core.hardware import one_thread
+from coterie.core.local import Local
+from coterie.core.registry import METHODS
+from coterie.core.seeds import Purpose, generator
 from coterie.engines.contract import Engine, Outcome, Visit
-from coterie.seeds import Purpose, generator
-from coterie.tasks import Cohort, Local
-from coterie.threads import one_thread
+from coterie.training.ask import RoundAsk
 
 K = 10
 ON = ("W2", "W3")
@@ -68,7 +69,7 @@ def rounds_of(name: str, work: Workload, engine: Engine, many: int) -> list[Json
         cohort = Cohort(cohorts[t % len(cohorts)], t, federation.roster, generator(SEED, Purpose.METHOD, t, 0))
         timed.memory.begin()
         timed.seconds, began = 0.0, time.perf_counter()
-        state = the_method.round(state, cohort, Asker(timed, cohort.ids, SEED, t))
+        state = the_method.round(state, cohort, RoundAsk(timed, cohort.ids, SEED, t))
         total = time.perf_counter() - began
         found.append({"clients": timed.seconds, "server": total - timed.seconds})
     return found

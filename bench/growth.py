@@ -26,16 +26,18 @@ from report import Json, machine
 from workloads import engine_named
 
 from coterie import Federation, Local
-from coterie.asking import Asker
-from coterie.attendance import sample
-from coterie.catalogue import METHODS
-from coterie.data.federation import Domain, Ragged, Scale
-from coterie.model import Model
-from coterie.seeds import Purpose, generator
-from coterie.settings import Settings
-from coterie.setup import named_model
-from coterie.tasks import Cohort
-from coterie.threads import one_thread
+from coterie.core.cohort import Cohort
+from coterie.core.hardware import one_thread
+from coterie.core.model import Model
+from coterie.core.registry import METHODS
+from coterie.core.seeds import Purpose, generator
+from coterie.data.domain import Domain
+from coterie.data.ragged import Ragged
+from coterie.data.scale import Scale
+from coterie.training.ask import RoundAsk
+from coterie.training.build import named_model
+from coterie.training.sampling import sample_cohort
+from coterie.training.settings import Settings
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -79,12 +81,12 @@ def point(name: str, clients: int, k: int, hidden: int, rounds: int, engine: str
         state = method.init(model, data.roster, generator(0, Purpose.INIT))
         for t in range(rounds):
             began, used = time.perf_counter(), time.process_time()
-            ids = sample(data.roster, settings, t, 0)
+            ids = sample_cohort(data.roster, settings, t, 0)
             if len(new) == rounds:
                 ids = new[t].sort().values
             cohort = Cohort(ids, t, data.roster, generator(0, Purpose.METHOD, t, 0))
             made.memory.begin()
-            state = method.round(state, cohort, Asker(made, ids, 0, t))
+            state = method.round(state, cohort, RoundAsk(made, ids, 0, t))
             seconds.append(time.perf_counter() - began)
             cpu.append(time.process_time() - used)
     after = slice(min(2, rounds - 1), None)

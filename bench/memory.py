@@ -20,10 +20,12 @@ import typer
 
 import coterie
 from coterie import Federation, Local
-from coterie.catalogue import METHODS
-from coterie.data.federation import Domain, Ragged, Scale
+from coterie.core.registry import METHODS
+from coterie.data.domain import Domain
+from coterie.data.ragged import Ragged
+from coterie.data.scale import Scale
 from coterie.methods.contract import Method
-from coterie.setup import named_model
+from coterie.training.build import named_model
 
 LIMIT = 4.0  # GB, the promise
 MOST = 20.0  # GB of address space: a method that wants more fails instead of taking the machine down

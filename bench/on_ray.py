@@ -23,14 +23,15 @@ import typer
 
 import coterie
 from coterie import Federation, Local
-from coterie.asking import Asker
+from coterie.core.cohort import Cohort
+from coterie.core.hardware import one_thread
+from coterie.core.seeds import Purpose, generator
 from coterie.engines.contract import Engine
-from coterie.engines.ray_models import Scattered
+from coterie.engines.factory import make_engine
+from coterie.engines.ray.models import RayModels
 from coterie.methods.contract import Method
-from coterie.seeds import Purpose, generator
-from coterie.setup import make_engine, named_model
-from coterie.tasks import Cohort
-from coterie.threads import one_thread
+from coterie.training.ask import RoundAsk
+from coterie.training.build import named_model
 
 ENGINES: dict[str, tuple[str, int | None]] = {
     "sequential": ("sequential", None),
@@ -60,25 +61,25 @@ class Meter:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Look on while models are summed up or gathered."""
-        combined, gathered = Scattered.combined, Scattered.gathered
+        combined, gathered = RayModels.combined, RayModels.gathered
 
-        def summing(models: Scattered, share: torch.Tensor) -> torch.Tensor:
+        def summing(models: RayModels, share: torch.Tensor) -> torch.Tensor:
             nodes = {part.node for part in models._parts}
             self.summed += len(nodes) * len(share) * models._size * 8  # in double precision
             return combined(models, share)
 
-        def gathering(models: Scattered) -> torch.Tensor:
+        def gathering(models: RayModels) -> torch.Tensor:
             self.gathered += models.nbytes if models._here is None else 0
             return gathered(models)
 
-        with patch.object(Scattered, "combined", summing), patch.object(Scattered, "gathered", gathering):
+        with patch.object(RayModels, "combined", summing), patch.object(RayModels, "gathered", gathering):
             yield
 
 
 def a_round(method: Method[Any], state: Any, engine: Engine, data: Federation, t: int, gather: bool) -> float:
     """Seconds of one round; with `gather` models are brought to the driver before they are averaged."""
     cohort = Cohort(data.roster.ids, t, data.roster, generator(0, Purpose.METHOD, t, 0))
-    ask = Asker(engine, data.roster.ids, 0, t)
+    ask = RoundAsk(engine, data.roster.ids, 0, t)
 
     def asking(task: Any) -> Any:
         reply = ask(task)

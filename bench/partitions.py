@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.catalogue import PARTITIONS
+from coterie.core.registry import PARTITIONS
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Scale
+from coterie.data.scale import Scale
 
 SAMPLES, CLIENTS, CLASSES = 10_000_000, 1_000_000, 10
 FEWER = ("cluster-dirichlet", (10**3, 10**4, 10**5))

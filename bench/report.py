@@ -14,7 +14,7 @@ import numpy
 import torch
 
 import coterie
-from coterie.setup import cores
+from coterie.core.hardware import cores
 
 Json = dict[str, Any]
 

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie import Federation, Local, federate
+from coterie.core.model import Model
+from coterie.core.seeds import Purpose, generator
 from coterie.data.partitions.clientwise import IID, PowerLaw
 from coterie.data.partitions.clusterwise import Rotated, Shifted
 from coterie.engines.contract import Engine
-from coterie.model import Model
-from coterie.seeds import Purpose, generator
-from coterie.settings import Settings
-from coterie.setup import chosen, make_engine, named_model
+from coterie.engines.factory import chosen, make_engine
+from coterie.training.build import named_model
 
 SEED = 0
 FORMAT = 2  # of the files; another number, other directories
@@ -167,7 +167,7 @@ def engine_named(
     name: str, workers: int | None, model: Model, federation: Federation, local: Local, per_round: int
 ) -> tuple[AbstractContextManager[Engine], str]:
     """An engine as a run would make it, and what it is: `auto` tries and says what it picked."""
-    choice = chosen(name, workers, model, federation, local, Settings(participation=per_round))
+    choice = chosen(name, workers, model, federation, local, per_round)
     if choice is not None:
         return make_engine(choice.name, model, federation, choice.workers), str(choice)
     return make_engine(name, model, federation, workers), name

@@ -13,11 +13,14 @@ import torch
 from matplotlib import pyplot as plt
 
 import coterie
-from coterie.client import Moment
-from coterie.config import build, read
+from coterie.client.answers import Moment
+from coterie.core.references import All
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
-from coterie.tasks import All, Fit, Fitted
+from coterie.training.build import build
+from coterie.training.config import read
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # Okabe and Ito: told apart by colour-blind readers too
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from coterie.catalogue import DATASETS, METHODS, PARTITIONS, Catalogue
+from coterie.core.registry import DATASETS, METHODS, PARTITIONS, Catalogue
 
 FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ def page(name: str) -> str:
     """The page of one method."""
     method = METHODS.find(name)
     module = sys.modules[method.__module__]
-    about = inspect.cleandoc(module.__doc__ or "")
+    spec = inspect.cleandoc(module.__doc__ or "")
     source = f"src/{method.__module__.replace('.', '/')}.py"
     lines = [
         f"# {name}",
@@ -58,13 +58,13 @@ def page(name: str) -> str:
         "",
         f"Paper: {method.paper}. Source: [`{source}`](../../{source}).",
         "",
-        "```",
-        f"coterie run method.name={name}" + (" method.base.name=ifca" if name == "cam" else ""),
+        "```sh",
+        f"coterie run method.name={name}" + (" method.base.name=ifca" if needs_base(method) else ""),
         "```",
         "",
         "## How it works, and where it differs from its paper",
         "",
-        about,
+        spec,
         "",
         "## Parameters",
         "",
@@ -78,6 +78,11 @@ def page(name: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def needs_base(method: type[Any]) -> bool:
+    """Whether it wraps a method that must be named."""
+    return any(field.name == "base" and field.default is dataclasses.MISSING for field in dataclasses.fields(method))
 
 
 def newcomer(method: type[Any]) -> str:
@@ -109,12 +114,12 @@ def catalogue_page(catalogue: Catalogue, title: str, word: str) -> str:
         lines += [f"## {name}", "", inspect.cleandoc(found.__doc__ or ""), ""]
         if getattr(found, "paper", ""):
             lines += [f"Paper: {found.paper}.", ""]
-        if hasattr(found, "about"):
-            about = found.about
-            sources = "; ".join(source.title for source in about.sources) or "by hand"
-            what = f"{about.samples:,} samples, {about.shape}, {about.classes} classes"
-            lines += [f"{what}. Licence: {about.licence}.", ""]
-            lines += [f"Sources, tried in order: {sources}. [Homepage]({about.homepage})", ""]
+        if hasattr(found, "spec"):
+            spec = found.spec
+            sources = "; ".join(source.title for source in spec.sources) or "by hand"
+            what = f"{spec.samples:,} samples, {spec.shape}, {spec.classes} classes"
+            lines += [f"{what}. Licence: {spec.licence}.", ""]
+            lines += [f"Sources, tried in order: {sources}. [Homepage]({spec.homepage})", ""]
         if dataclasses.fields(found):
             lines += [f"| `{word}.` | type | default | |", "|---|---|---|---|", *field_rows(found), ""]
     return "\n".join(lines)

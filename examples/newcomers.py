@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import coterie
-from coterie.config import build, read
+from coterie.training.build import build
+from coterie.training.config import read
 
 trained = build(read(None, ["method.name=stocfl", "method.psi={epochs: 10, batch: full}", "data.partition.clients=16"]))
 late = build(read(None, ["seed=9", "data.partition.clients=8"])).federation  # other digits, the same four rotations

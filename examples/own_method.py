@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie import All, Cohort, Evaluate, Fit, Local, Model, Roster, mean, run
-from coterie.config import build, read
-from coterie.methods.contract import Ask
+from coterie import All, Ask, Cohort, Evaluate, Fit, Local, Model, Roster, federate, mean, run
+from coterie.testing import check_method
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,5 +39,5 @@ class FedAvgM:
 
 
 if __name__ == "__main__":
-    job = build(read(None))  # the demo's data and model
-    print(run(FedAvgM(), job.federation, job.model, rounds=15))
+    check_method(FedAvgM())  # that it keeps the promises of a method
+    print(run(FedAvgM(), federate("digits", "rotated"), "linear", rounds=15))

@@ -1,21 +1,34 @@
-"""Shared by the tests: a tiny model, a tiny federation, one client's data, and an `ask` that follows a script."""
+"""Shared by the tests: which of them are for every day, and which need an extra; a tiny model and federation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
 
-from coterie.data.federation import Federation, Samples
-from coterie.model import Loss, Model
-from coterie.tasks import Reply, Task
+from coterie.core.errors import CoterieError
+from coterie.core.model import Loss, Model
+from coterie.core.moved_options import HOMES
+from coterie.core.registry import METHODS
+from coterie.data.domain import Samples
+from coterie.data.federation import Federation
+from coterie.data.targets import TargetScale
+
+ROOT = Path(__file__).parent.parent  # of the repository
+PAPERS = [name for name in METHODS.places if name not in HOMES]  # without authors' variants and ablations
 
 
 def pytest_configure() -> None:
@@ -23,6 +36,120 @@ def pytest_configure() -> None:
     # No deadline: the machine may be busy. Derandomised: a red test is red again.
     settings.register_profile("coterie", deadline=None, max_examples=50, derandomize=True)
     settings.load_profile("coterie")
+
+
+@contextmanager
+def raises(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInfo[CoterieError]]:
+    """`pytest.raises` for the library's own error with this code. match: what of the message matters besides."""
+    with pytest.raises(CoterieError, match=match) as caught:
+        yield caught
+    assert caught.value.code == code, f"{caught.value.code}: {caught.value}"
+
+
+# ----------------------------------------------------------------------- what `make test` leaves to `make test-all`
+
+
+def few(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Values of a parameter, of which `make test` takes these only; with the others a test is `exhaustive`."""
+    values = list(values)
+    assert all(value in values for value in kept), f"{kept} are not all among {values}"
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.exhaustive) for value in values]
+
+
+def examples(few: int, many: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """As `given`: a property, of which `make test` tries a few examples and `make test-all` many."""
+
+    def decorate(check: Callable[..., None]) -> Any:
+        @pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.exhaustive)])
+        def test(count: int) -> None:
+            settings(max_examples=count)(given(*strategies)(check))()
+
+        return test
+
+    return decorate
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the combinations of a test marked `covering`, all are `exhaustive` but a few with every value of every
+    parameter among them."""
+    grids: dict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "covering" in marks and "exhaustive" not in marks:
+            grids[item.nodeid.partition("[")[0]].append(item)
+    for grid in grids.values():
+        for item in uncovering(grid):
+            item.add_marker("exhaustive")
+
+
+def uncovering(grid: list[pytest.Function]) -> list[pytest.Function]:
+    """The combinations without which every value still occurs."""
+    values = {item: {(name, id(value)) for name, value in item.callspec.params.items()} for item in grid}
+    used = Counter(dict.fromkeys(set.union(*values.values()), 0))
+    rest = list(grid)
+    while not all(used.values()):
+        # As many new values as can be, and of the others those that were used least.
+        best = min(rest, key=lambda item: sorted(used[value] for value in values[item]))
+        used.update(values[best])
+        rest.remove(best)
+    return rest
+
+
+# ---------------------------------------------------------------------------------------- extras that are not installed
+
+EXTRAS = {
+    "plot": ("matplotlib",),
+    "parquet": ("pyarrow",),
+    "huggingface": ("datasets",),
+    "ray": ("ray",),
+    "flower-datasets": ("flwr_datasets",),
+    "flower": ("flwr", "cryptography"),
+    "sweep": ("optuna",),
+    "report": ("plotly", "kaleido", "choreographer"),
+    "dashboard": ("dash", "flask", "werkzeug"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "sqlalchemy"),
+    "wandb": ("wandb",),
+}
+
+
+def missing_extra(error: BaseException) -> str | None:
+    """The extra without which a test could not but fail: named by the error, or by the module that was not found."""
+    named = re.search(r"coterie\[([\w-]+)\]", str(error))
+    module = (error.name or "") if isinstance(error, ImportError) else ""
+    for extra, modules in EXTRAS.items():
+        asked = (named is not None and named[1] == extra) or module.startswith(modules)
+        if asked and any(importlib.util.find_spec(one) is None for one in modules):
+            return extra
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """A test that fails because an extra is not installed is skipped, with the extra's name."""
+    try:
+        return (yield)
+    except Exception as error:
+        extra = missing_extra(error)
+        if extra is None:
+            raise
+        pytest.skip(f"the extra `{extra}` is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    """Likewise where a fixture needs the extra."""
+    try:
+        return (yield)
+    except Exception as error:
+        extra = missing_extra(error)
+        if extra is None:
+            raise
+        pytest.skip(f"the extra `{extra}` is not installed")
+
+
+# ------------------------------------------------------------------------------------------------- models and clients
 
 
 def linear(inputs: int = 2, outputs: int = 2, *, bias: bool = False, loss: Loss = "cross_entropy") -> Model:
@@ -41,6 +168,12 @@ class Data:
 
     train: Samples
     test: Samples
+    target: TargetScale | None = None
+
+    @property
+    def target_mean(self) -> Tensor:
+        """The mean of the training targets."""
+        return self.train[1].double().reshape(len(self.train[1]), -1).mean(0)
 
 
 def column(inputs: list[float], labels: list[int] | list[float]) -> Data:
@@ -60,19 +193,6 @@ def make_federation(clients: int = 4, samples: int = 10, seed: int = 0) -> Feder
     return Federation.from_arrays(arrays, truth=truth, outputs=2, seed=seed)
 
 
-class ScriptedAsk:
-    """An `ask` for a method under test: notes what it was asked and answers from its script, in order."""
-
-    def __init__(self, *replies: Reply | list[Reply]) -> None:
-        self.asked: list[Task | list[Task]] = []
-        self._replies = list(replies)
-
-    def __call__(self, task: Any, /) -> Any:
-        self.asked.append(task)
-        assert self._replies, f"asked {len(self.asked)} times, more often than the script has replies"
-        return self._replies.pop(0)
-
-
 @pytest.fixture
 def tiny_federation() -> Callable[..., Federation]:
     """The factory `make_federation(clients, samples, seed)`."""
@@ -83,9 +203,3 @@ def tiny_federation() -> Callable[..., Federation]:
 def tiny_model() -> Model:
     """Two inputs, two classes, no bias: four numbers."""
     return linear()
-
-
-@pytest.fixture
-def scripted_ask() -> type[ScriptedAsk]:
-    """The class `ScriptedAsk(*replies)`."""
-    return ScriptedAsk

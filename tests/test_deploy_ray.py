@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coterie.config import read
+from coterie.training.config import read
 
 DEPLOY = Path(__file__).parent.parent / "deploy" / "ray"
 Tree = dict[str, Any]

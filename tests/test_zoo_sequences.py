@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import CoterieError, FedAvg, Federation, Local
-from coterie.catalogue import MODELS
-from coterie.data.federation import Domain, Ragged
+from coterie.core.registry import MODELS
+from coterie.data.domain import Domain
+from coterie.data.ragged import Ragged
 from coterie.zoo import CNN1D, LSTM
 
 SMALL = LSTM(vocabulary=12, embedding=4, hidden=6, dense=5)

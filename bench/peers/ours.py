@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from workloads import SEED, WORKLOADS, engine_named, initial
 
 from coterie import CoterieError, FedAvg
-from coterie.asking import Asker
-from coterie.seeds import Purpose, generator
-from coterie.tasks import Cohort
+from coterie.core.cohort import Cohort
+from coterie.core.seeds import Purpose, generator
+from coterie.training.ask import RoundAsk
 
 
 def main(name: str, engine: str, workers: int | None) -> None:
@@ -38,7 +38,7 @@ def main(name: str, engine: str, workers: int | None) -> None:
         def step(t: int) -> tuple[float, float]:
             nonlocal state
             cohort = Cohort(cohorts[t % work.cohorts], t, federation.roster, generator(SEED, Purpose.METHOD, t, 0))
-            ask, losses = Asker(made, cohort.ids, SEED, t), []
+            ask, losses = RoundAsk(made, cohort.ids, SEED, t), []
 
             def heard(task: Any) -> Any:
                 reply = ask(task)

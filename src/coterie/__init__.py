@@ -1,6 +1,7 @@
 """Clustered federated learning: find the groups hidden among clients and train a model per group.
 
 The public names, nothing else. They are imported when first used, so that `coterie --help` need not wait for torch.
+The block for type checkers and `_HOME` say the same: tests/test_testing.py compares them.
 """
 
 from __future__ import annotations
@@ -8,95 +9,154 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from coterie.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from coterie.byclient import ByClient as ByClient
-    from coterie.config import RunConfig as RunConfig
+    from coterie import data as data
+    from coterie import testing as testing
+    from coterie import zoo as zoo
+    from coterie.clustering.averaging import mean as mean
+    from coterie.clustering.averaging import mean_by as mean_by
+    from coterie.clustering.averaging import weigh as weigh
+    from coterie.core.client_table import ByClient as ByClient
+    from coterie.core.cohort import Cohort as Cohort
+    from coterie.core.cohort import Counted as Counted
+    from coterie.core.cohort import Roster as Roster
+    from coterie.core.errors import CoterieError as CoterieError
+    from coterie.core.errors import CoterieWarning as CoterieWarning
+    from coterie.core.errors import NoAnswerError as NoAnswerError
+    from coterie.core.errors import QuorumError as QuorumError
+    from coterie.core.errors import StoppedError as StoppedError
+    from coterie.core.local import Local as Local
+    from coterie.core.model import Model as Model
+    from coterie.core.references import All as All
+    from coterie.core.references import Best as Best
+    from coterie.core.references import Estimated as Estimated
+    from coterie.core.references import Mix as Mix
+    from coterie.core.references import Own as Own
+    from coterie.core.references import Pick as Pick
+    from coterie.core.references import Posterior as Posterior
+    from coterie.core.references import Ref as Ref
+    from coterie.core.replies import Evaluated as Evaluated
+    from coterie.core.replies import Fitted as Fitted
+    from coterie.core.replies import Reply as Reply
+    from coterie.core.replies import Scored as Scored
+    from coterie.core.tasks import Evaluate as Evaluate
+    from coterie.core.tasks import Fit as Fit
+    from coterie.core.tasks import Score as Score
+    from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
-    from coterie.driver import run as run
-    from coterie.errors import CoterieError as CoterieError
-    from coterie.means import mean as mean
-    from coterie.means import mean_by as mean_by
+    from coterie.methods.ablations.cam import CAMWithoutGlobal as CAMWithoutGlobal
+    from coterie.methods.ablations.fedgroup import FedGroupRAC as FedGroupRAC
+    from coterie.methods.ablations.fedgroup import FedGroupRCC as FedGroupRCC
+    from coterie.methods.authors.cam import CAMAuthors as CAMAuthors
+    from coterie.methods.authors.fedgroup import FedGroupAuthors as FedGroupAuthors
+    from coterie.methods.authors.fedgroup import FedGrouProxAuthors as FedGrouProxAuthors
+    from coterie.methods.authors.fesem import FeSEMAuthors as FeSEMAuthors
+    from coterie.methods.authors.ifca import IFCAAuthors as IFCAAuthors
+    from coterie.methods.authors.stocfl import StoCFLAuthors as StoCFLAuthors
+    from coterie.methods.authors.wecfl import WeCFLAuthors as WeCFLAuthors
     from coterie.methods.cam import CAM as CAM
+    from coterie.methods.cam_presets import CFLCAM as CFLCAM
+    from coterie.methods.cam_presets import IFCACAM as IFCACAM
+    from coterie.methods.cam_presets import FedGroupCAM as FedGroupCAM
+    from coterie.methods.cam_presets import FeSEMCAM as FeSEMCAM
+    from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
+    from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.composed import Composed as Composed
+    from coterie.methods.contract import Admits as Admits
+    from coterie.methods.contract import Ask as Ask
+    from coterie.methods.contract import Method as Method
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
     from coterie.methods.fedavg import FedAvg as FedAvg
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
-    from coterie.methods.fedgroup import FedGrouProx as FedGrouProx
+    from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
     from coterie.methods.fedprox import FedProx as FedProx
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
     from coterie.methods.flhc import FLHC as FLHC
+    from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
-    from coterie.model import Model as Model
-    from coterie.result import Result as Result
-    from coterie.serving import Served as Served
-    from coterie.serving import load as load
-    from coterie.tasks import All as All
-    from coterie.tasks import Best as Best
-    from coterie.tasks import Cohort as Cohort
-    from coterie.tasks import Estimated as Estimated
-    from coterie.tasks import Evaluate as Evaluate
-    from coterie.tasks import Fit as Fit
-    from coterie.tasks import Local as Local
-    from coterie.tasks import Mix as Mix
-    from coterie.tasks import Own as Own
-    from coterie.tasks import Pick as Pick
-    from coterie.tasks import Posterior as Posterior
-    from coterie.tasks import Roster as Roster
-    from coterie.tasks import Score as Score
+    from coterie.network.load_any import load as load
+    from coterie.training.config import RunConfig as RunConfig
+    from coterie.training.events import Event as Event
+    from coterie.training.events import Listener as Listener
+    from coterie.training.events import RoundDone as RoundDone
+    from coterie.training.events import RunEnded as RunEnded
+    from coterie.training.events import RunStarted as RunStarted
+    from coterie.training.events import Snapshot as Snapshot
+    from coterie.training.inference import Served as Served
+    from coterie.training.result import Result as Result
+    from coterie.training.run import run as run
 
-__version__ = "0.1.0"
-
+_ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
-    "coterie.byclient": ("ByClient",),
-    "coterie.config": ("RunConfig",),
+    "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
+    "coterie.core.client_table": ("ByClient",),
+    "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
+    "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
+    "coterie.core.local": ("Local",),
+    "coterie.core.model": ("Model",),
+    "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Pick", "Posterior", "Ref"),
+    "coterie.core.replies": ("Evaluated", "Fitted", "Reply", "Scored"),
+    "coterie.core.tasks": ("Evaluate", "Fit", "Score", "Task"),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
-    "coterie.errors": ("CoterieError",),
-    "coterie.means": ("mean", "mean_by"),
-    "coterie.methods.ditto": ("Ditto",),
-    "coterie.methods.ensemble": (
-        "FedAvgPlus",
-        "FedProxPlus",
+    "coterie.methods.ablations.cam": ("CAMWithoutGlobal",),
+    "coterie.methods.ablations.fedgroup": (
+        "FedGroupRAC",
+        "FedGroupRCC",
     ),
-    "coterie.methods.cfl": ("CFL",),
-    "coterie.methods.flhc": ("FLHC",),
-    "coterie.methods.fedem": ("FedEM",),
-    "coterie.methods.fedsoft": ("FedSoft",),
-    "coterie.methods.fedgroup": (
-        "FedGroup",
-        "FedGrouProx",
+    "coterie.methods.authors.cam": ("CAMAuthors",),
+    "coterie.methods.authors.fedgroup": (
+        "FedGroupAuthors",
+        "FedGrouProxAuthors",
     ),
-    "coterie.methods.stocfl": ("StoCFL",),
+    "coterie.methods.authors.fesem": ("FeSEMAuthors",),
+    "coterie.methods.authors.ifca": ("IFCAAuthors",),
+    "coterie.methods.authors.stocfl": ("StoCFLAuthors",),
+    "coterie.methods.authors.wecfl": ("WeCFLAuthors",),
     "coterie.methods.cam": ("CAM",),
+    "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
+    "coterie.methods.cfl": ("CFL",),
     "coterie.methods.composed": ("Composed",),
+    "coterie.methods.contract": ("Admits", "Ask", "Method"),
+    "coterie.methods.ditto": ("Ditto",),
+    "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
     "coterie.methods.fedavg": ("FedAvg",),
+    "coterie.methods.fedem": ("FedEM",),
+    "coterie.methods.fedgroup": ("FedGroup",),
+    "coterie.methods.fedgrouprox": ("FedGrouProx",),
     "coterie.methods.fedprox": ("FedProx",),
+    "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),
+    "coterie.methods.flhc": ("FLHC",),
+    "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),
+    "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
-    "coterie.model": ("Model",),
-    "coterie.driver": ("run",),
-    "coterie.result": ("Result",),
-    "coterie.serving": ("Served", "load"),
-    "coterie.tasks": (
-        *("All", "Best", "Cohort", "Estimated", "Evaluate", "Fit", "Local"),
-        *("Mix", "Own", "Pick", "Posterior", "Roster", "Score"),
-    ),
+    "coterie.network.load_any": ("load",),
+    "coterie.training.config": ("RunConfig",),
+    "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
+    "coterie.training.inference": ("Served",),
+    "coterie.training.run": ("run",),
+    "coterie.training.result": ("Result",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
-__all__ = sorted([*_WHERE, "__version__"])
+__all__ = sorted([*_WHERE, *_ROOMS, "__version__"])
 
 
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"coterie.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module 'coterie' has no attribute '{name}'")
     value = getattr(importlib.import_module(_WHERE[name]), name)

@@ -12,12 +12,14 @@ from typing import ClassVar
 
 import torch
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.domains import STRICT
-from coterie.errors import CoterieError
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT
+
+__all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel"]
 
 Shape = tuple[int, ...]
 
@@ -26,7 +28,8 @@ def _image(name: str, shape: Shape, smallest: int) -> Shape:
     if len(shape) != 3 or min(shape[1:]) < smallest:
         raise CoterieError(
             f"model: {name} wants images of at least {smallest}x{smallest}, the data has samples of shape {shape}; "
-            "try model.name=mlp"
+            "try model.name=mlp",
+            code="model-shape",
         )
     return shape
 
@@ -138,7 +141,8 @@ class CNN1D:
         if len(shape) != 2 or shape[1] < 4:
             raise CoterieError(
                 f"model: cnn1d wants signals (channels x length), the data has samples of shape {shape}; "
-                "try model.name=mlp"
+                "try model.name=mlp",
+                code="model-shape",
             )
         inputs, length = shape
         a, b = self.channels
@@ -184,7 +188,9 @@ class LSTM:
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
         if len(shape) != 1:
-            raise CoterieError(f"model: lstm wants lists of word numbers, the data has samples of shape {shape}")
+            raise CoterieError(
+                f"model: lstm wants lists of word numbers, the data has samples of shape {shape}", code="model-shape"
+            )
         return _Reader(self.vocabulary, self.embedding, self.hidden, self.layers, self.dense, outputs)
 
 

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.clients import Clients
+from coterie.core.clients import Clients
+from coterie.core.cohort import Roster
+from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.events import Event, RoundDone, RunStarted
-from coterie.model import Model
-from coterie.tasks import Roster
+from coterie.training.events import Event, RoundDone, RunStarted
 
 CLIENTS, FIRST = 16, 12
 JOIN, LEAVE, RETURNED = (12, 13, 14, 15), (1, 6, 13), 6  # after rounds 3 and 5; client 6 is back in round 7

@@ -5,6 +5,7 @@ A method in the catalogue or an engine in the configuration is picked up by the 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,13 +18,17 @@ import toys
 from torch import Tensor, nn
 
 import coterie
-from coterie.byclient import ByClient
-from coterie.catalogue import METHODS
-from coterie.client import Moment
+from conftest import PAPERS, few
+from coterie.client.answers import Moment
+from coterie.core.client_table import ByClient
+from coterie.core.local import Local
+from coterie.core.references import All, Best, Mix, Own, Pick, Posterior, walk
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
-from coterie.result import Result
-from coterie.tasks import All, Best, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score, Task
+from coterie.engines.sequential import Sequential
+from coterie.training.result import Result
 
 # ------------------------------------------------------------------------------- every method on every engine
 
@@ -76,32 +81,45 @@ def ran(kind: toys.Kind, name: str, scenario: str) -> Ran:
         return Ran(result, engine.memory.tensors())
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", METHODS.places)
-def test_a_method_does_the_same_on_every_engine(name: str, scenario: str) -> None:
+def cell(kind: toys.Kind, name: str, scenario: str) -> Any:
+    """`make test` has every method once, batched, and each kind of processes with a handful of methods."""
+    names, scenarios = list(PAPERS), list(SCENARIOS)
+    mine = scenarios[names.index(name) % len(scenarios)]
+    daily = scenario == mine and (kind == ("batched", 1) or name in ("ditto", "fedem", "fedsoft", "ifca-cam"))
+    return pytest.param(kind, name, scenario, marks=() if daily else pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "scenario"),
+    [cell(kind, name, scenario) for name in PAPERS for scenario in SCENARIOS for kind in toys.PARALLEL],
+)
+def test_a_method_does_the_same_on_every_engine(kind: toys.Kind, name: str, scenario: str) -> None:
     """To float noise; and engines with processes to the last bit, however many processes there are."""
-    reference = ran(toys.REFERENCE, name, scenario)
+    reference, mine = ran(toys.REFERENCE, name, scenario), ran(kind, name, scenario)
     within = SCENARIOS[scenario].within
-    for kind in toys.PARALLEL:
-        mine = ran(kind, name, scenario)
-        np.testing.assert_array_equal(mine.result.assignments, reference.result.assignments)
-        toys.assert_same(mine.result.state, reference.result.state, within=within)
-        toys.assert_same(mine.memory, reference.memory, within=within)
-        toys.assert_same(mine.result.clients, reference.result.clients, within=10 * within)
-        assert [e.answered for e in mine.result.history] == [e.answered for e in reference.result.history]
-        one = ran((kind[0], 1), name, scenario)
-        toys.assert_same(mine.result.state, one.result.state)
-        toys.assert_same(mine.memory, one.memory)
-        toys.assert_same(mine.result.clients, one.result.clients)
+    np.testing.assert_array_equal(mine.result.assignments, reference.result.assignments)
+    toys.assert_same(mine.result.state, reference.result.state, within=within)
+    toys.assert_same(mine.memory, reference.memory, within=within)
+    toys.assert_same(mine.result.clients, reference.result.clients, within=10 * within)
+    assert [e.answered for e in mine.result.history] == [e.answered for e in reference.result.history]
+    one = ran((kind[0], 1), name, scenario)
+    toys.assert_same(mine.result.state, one.result.state)
+    toys.assert_same(mine.memory, one.memory)
+    toys.assert_same(mine.result.clients, one.result.clients)
 
 
-@pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL))
+@pytest.mark.parametrize("kind", few(toys.EITHER, toys.REFERENCE), ids=str)
 def test_a_rerun_changes_no_bit(kind: toys.Kind, name: str) -> None:
     first = ran(kind, name, "momentum-kept")
     again = ran.__wrapped__(kind, name, "momentum-kept")
     toys.assert_same(first.result.state, again.result.state)
     toys.assert_same(first.memory, again.memory)
+
+
+@pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
+def test_a_rerun_with_processes_changes_no_bit(kind: toys.Kind) -> None:
+    toys.assert_same(*(ran.__wrapped__(kind, "ditto", "momentum-kept").memory for _ in range(2)))
 
 
 def test_the_scenarios_test_something() -> None:
@@ -113,7 +131,31 @@ def test_the_scenarios_test_something() -> None:
     assert len(kept) > 7  # four rounds of seven out of ten
 
 
-@pytest.mark.parametrize("name", METHODS.places)
+class Noting(Sequential):
+    """The reference engine; it notes what kinds of things it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(coterie.Model(toys.linear), toys.toy())
+        self.asked: set[str] = set()
+
+    def visit(self, visit: Visit) -> Outcome:
+        """Tasks, the references in them, and the options that are in use."""
+        for node in (node for task in visit.tasks for node in walk(task)):
+            given = [f.name for f in dataclasses.fields(node) if getattr(node, f.name) is not None]  # type: ignore
+            self.asked |= {f"{type(node).__name__}.{name}" for name in given}
+        return super().visit(visit)
+
+
+def test_the_handful_of_methods_asks_all_that_methods_ask() -> None:
+    asked: dict[str, set[str]] = {}
+    for name in PAPERS:
+        engine = Noting()
+        coterie.run(toys.method(name), toys.toy(), model=toys.linear, rounds=2, engine=engine, evaluate_every=2)
+        asked[name] = engine.asked
+    assert set.union(*asked.values()) == set.union(*(asked[name] for name in toys.HANDFUL))
+
+
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL, "cfl", "stocfl", "fedgroup"))
 def test_other_ids_for_the_same_clients_only_rename_the_result(name: str) -> None:
     clients = toys.arrays()
     order = np.random.default_rng(5).permutation(len(clients))  # new client i is the old client order[i]
@@ -177,7 +219,14 @@ TASKS: Mapping[str, list[Task]] = {
     "full-batch": [fit(local=Local(steps=3, batch="full", lr=1.0))],
     "unshuffled": [fit(local=Local(steps=7, batch=3, lr=0.1, shuffle=False))],
     "adam": [fit(local=Local(steps=5, batch=4, lr=0.01, optimizer="adam", weight_decay=0.1))],
+    "clip": [fit(local=Local(steps=5, batch=4, lr=0.1, clip=0.2))],
+    "clip-anchor": [fit(anchor=All(CENTERS[0]), mu=3.0, local=Local(steps=5, batch=4, lr=0.1, clip=0.2))],
+    "clip-momentum": [fit(local=Local(steps=5, batch=4, lr=0.1, clip=0.2, momentum=0.9, weight_decay=0.1))],
+    "clip-full-batch": [fit(local=Local(steps=9, batch="full", lr=0.1, clip=0.2))],
     "sgd-kept-without-momentum": [fit(local=Local(steps=2, lr=0.1, keep_optimizer=True))],
+    "halves": [fit(half=0), fit(half=1), fit(half=1, offset=All(CENTERS[0]))],
+    "half-weights": [fit(half=0, weights=Posterior(CENTERS, 1, All(PRIOR)))],
+    "sketch": [fit(sketch=3, send=False, keep=False), fit(start=Pick(CENTERS, LABELS), half=1, sketch=100)],
     "not-sent": [fit(save="v", send=False)],
     "some": [fit(on=torch.tensor([2, 5, 7]))],
     "loss": [Score(CENTERS)],
@@ -216,9 +265,18 @@ def visits(kind: toys.Kind, tasks: list[Task], build: Callable[[], nn.Module] = 
         return Seen(first, second, engine.memory.tensors())
 
 
-@pytest.mark.parametrize("what", TASKS)
+@pytest.mark.parametrize("what", few(TASKS, "everything", "one-trip"))
 @pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
 def test_a_task_has_the_same_answers_on_every_engine(kind: toys.Kind, what: str) -> None:
+    compare(kind, what)
+
+
+@pytest.mark.parametrize("what", TASKS)
+def test_a_task_has_the_same_answers_batched(what: str) -> None:
+    compare(("batched", 1), what)
+
+
+def compare(kind: toys.Kind, what: str) -> None:
     mine, reference = visits(kind, TASKS[what]), visits(toys.REFERENCE, TASKS[what])
     assert not mine.first.missing
     assert not reference.first.missing
@@ -232,7 +290,14 @@ def test_a_task_has_the_same_answers_on_every_engine(kind: toys.Kind, what: str)
 
 def test_the_tasks_differ() -> None:
     """No option is without effect: every Fit gives models of its own."""
-    alike = {"own", "not-sent", "some", "sgd-kept-without-momentum", "one-trip"}  # differ in what is kept or sent
+    alike = {
+        "own",
+        "not-sent",
+        "sketch",
+        "some",
+        "sgd-kept-without-momentum",
+        "one-trip",
+    }  # differ in what is kept or sent
     thetas = [
         visits(toys.REFERENCE, tasks).first.replies[0].models.square().sum().item()  # type: ignore[union-attr]
         for what, tasks in TASKS.items()
@@ -267,6 +332,6 @@ def test_an_answer_does_not_depend_on_who_else_is_asked(kind: toys.Kind) -> None
         task = fit(start=All(theta))
         together = engine.visit(Visit((task,), EVERYONE, Moment(1, 2, 3))).replies[0]
         alone = engine.visit(Visit((task,), torch.tensor([6]), Moment(1, 2, 3))).replies[0]
-        assert isinstance(together, coterie.tasks.Fitted)
-        assert isinstance(alone, coterie.tasks.Fitted)
+        assert isinstance(together, Fitted)
+        assert isinstance(alone, Fitted)
         assert torch.equal(together.models[6], alone.models[0])

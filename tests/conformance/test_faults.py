@@ -18,16 +18,21 @@ import torch
 import toys
 
 import coterie
-from coterie.attendance import drop, sample
-from coterie.byclient import ByClient
-from coterie.catalogue import METHODS
-from coterie.client import Moment
-from coterie.codec import pack
-from coterie.data.federation import Federation, Samples
+from conftest import PAPERS, few
+from coterie.client.answers import Moment
+from coterie.core.client_table import ByClient
+from coterie.core.codec import pack
+from coterie.core.errors import QuorumError
+from coterie.core.local import Local
+from coterie.core.references import All, Mix, Pick
+from coterie.core.replies import Evaluated, Fitted
+from coterie.core.tasks import Evaluate, Fit, Task
+from coterie.data.domain import Samples
+from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Visit
-from coterie.errors import QuorumError
-from coterie.settings import Settings
-from coterie.tasks import All, Evaluated, Fit, Fitted, Local, Pick
+from coterie.training.ask import RoundAsk
+from coterie.training.sampling import sample_cohort, simulated_dropouts
+from coterie.training.settings import Settings
 
 HERE = os.getpid()
 KEPT = Local(steps=4, batch=4, lr=0.1, momentum=0.9, keep_optimizer=True)
@@ -65,8 +70,9 @@ FAULTS: Mapping[str, tuple[toys.Fault, str]] = {
 # --------------------------------------------------------------------------- left out, counted, named, not mixed up
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("trouble", ["raises", "nan"])
-@pytest.mark.parametrize("name", METHODS.places)
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL, "cfl", "stocfl", "fedgroup"))
 def test_a_round_goes_on_without_a_client_in_trouble(name: str, trouble: str) -> None:
     fault, why = FAULTS[trouble]
     result = coterie.run(toys.method(name), toys.faulty(fault), model=toys.linear, rounds=2)
@@ -82,6 +88,7 @@ def test_a_round_goes_on_without_a_client_in_trouble(name: str, trouble: str) ->
 ASK_ALL = ("fedavg", "fedprox", "ifca", "fesem", "wecfl")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("trouble", FAULTS)
 @pytest.mark.parametrize("name", ASK_ALL)
 @pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
@@ -113,6 +120,28 @@ def test_replies_carry_the_ids_of_those_who_answered(kind: toys.Kind) -> None:
     assert [m.client for m in outcome.missing] == [3, 8]
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
+@pytest.mark.parametrize("how", ["pick", "mix", "mu", "evaluate"])
+def test_a_client_without_a_value_of_its_own_is_missing_and_the_round_goes_on(kind: toys.Kind, how: str) -> None:
+    """As a method asks: bytes are counted too."""
+    centers = torch.zeros(2, 10)
+    known = torch.tensor([0, 1, 2, 4])  # not client 3
+    tasks: dict[str, Task] = {
+        "evaluate": Evaluate((Pick(centers, ByClient(known, torch.tensor([0, 1, 0, 1]))),)),
+        "pick": Fit(Pick(centers, ByClient(known, torch.tensor([0, 1, 0, 1]))), toys.LOCAL),
+        "mix": Fit(Mix(centers, ByClient(known, torch.full((4, 2), 0.5))), toys.LOCAL),
+        "mu": Fit(All(centers[0]), toys.LOCAL, anchor=All(centers[0]), mu=ByClient(known, torch.ones(4))),
+    }
+    with toys.engine(kind, toys.toy()) as engine:
+        ask = RoundAsk(engine, torch.arange(5), 0, 0)
+        reply = ask(tasks[how])
+    assert reply.ids.tolist() == known.tolist()
+    assert list(ask.missing) == [3]
+    assert "the server has no value for this client" in ask.missing[3].reason
+    assert ask.sent == {"mu": 5, "evaluate": 0}.get(how, 4) * 40  # the bytes of an evaluation are not counted
+
+
 @pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
 def test_a_client_that_cannot_even_be_opened_is_missing_too(kind: toys.Kind) -> None:
     class Locked(toys.Faulty):
@@ -128,7 +157,7 @@ def test_a_client_that_cannot_even_be_opened_is_missing_too(kind: toys.Kind) -> 
     assert len(outcome.replies[0].ids) == 9
 
 
-@pytest.mark.parametrize("name", METHODS.places)
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL, "cfl", "stocfl", "fedgroup"))
 def test_assignments_stay_with_their_clients_when_one_is_never_seen(name: str) -> None:
     federation = toys.faulty(lambda client, split, taken: fails(3)(client, "train", taken))  # also in the test data
     result = coterie.run(toys.method(name), federation, model=toys.linear, rounds=4, seed=1)
@@ -180,7 +209,7 @@ def test_below_the_quorum_a_round_is_repeated_with_other_clients() -> None:
     )
     assert any(event.attempts > 1 for event in result.history)
     for t, event in enumerate(result.history):
-        tried = [set(sample(federation.roster, settings, t, a).tolist()) for a in range(event.attempts)]
+        tried = [set(sample_cohort(federation.roster, settings, t, a).tolist()) for a in range(event.attempts)]
         assert all(cohort & {1, 2, 3, 4, 5} for cohort in tried[:-1]), "an attempt with everyone there was repeated"
         assert tried[-1] <= {0, 6, 7, 8, 9}
         assert (event.asked, event.answered, event.missing) == (2, 2, ())
@@ -211,8 +240,8 @@ def test_a_run_that_stops_leaves_no_open_file(tmp_path: Path) -> None:
     assert (tmp_path / "r" / "run.json").is_file()
 
 
-@pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
+@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("kind", few(toys.EITHER, toys.REFERENCE), ids=str)
 def test_without_a_quorum_a_round_may_pass_with_nobody(kind: toys.Kind, name: str) -> None:
     federation, method = toys.toy(), toys.method(name)
     with toys.engine(kind, federation) as engine:
@@ -226,7 +255,7 @@ def test_without_a_quorum_a_round_may_pass_with_nobody(kind: toys.Kind, name: st
     toys.assert_same(after, before)
 
 
-@pytest.mark.parametrize("name", METHODS.places)
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL, "cfl", "stocfl", "fedgroup"))
 def test_a_state_that_nobody_has_changed_yet_can_be_saved(name: str, tmp_path: Path) -> None:
     def run(rounds: int, out: Path, resume: bool = False) -> Any:
         return coterie.run(
@@ -256,7 +285,7 @@ def test_simulated_dropout_is_seeded() -> None:
     assert missing(1) != missing(2)
     assert len({tuple(m) for m in missing(1)}) > 1, "the same clients drop out in every round"
     settings = Settings(seed=1, dropout=0.4)
-    assert missing(1)[2] == drop(torch.arange(10), settings, 2, 0).tolist()
+    assert missing(1)[2] == simulated_dropouts(torch.arange(10), settings, 2, 0).tolist()
 
 
 # --------------------------------------------------------------------------------------------- what clients keep
@@ -293,13 +322,13 @@ def test_an_attempt_that_is_repeated_leaves_nothing_in_memory() -> None:
         )
         kept = {int(name.split("/")[0]) for name in engine.memory.tensors()}
     (event,) = result.history
-    before = [set(sample(federation.roster, settings, 0, a).tolist()) for a in range(event.attempts)]
+    before = [set(sample_cohort(federation.roster, settings, 0, a).tolist()) for a in range(event.attempts)]
     assert any(cohort & {0, 6, 7, 8, 9} for cohort in before[:-1]), "nobody trained in a failed attempt"
     assert kept == before[-1]
 
 
-@pytest.mark.parametrize("name", METHODS.places)
-@pytest.mark.parametrize("kind", toys.EITHER, ids=str)
+@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL))
+@pytest.mark.parametrize("kind", few(toys.EITHER, toys.REFERENCE), ids=str)
 def test_looking_changes_nothing(kind: toys.Kind, name: str) -> None:
     def run(evaluate_every: int) -> tuple[Any, Any]:
         federation = toys.toy()
@@ -341,6 +370,7 @@ def kills(client: int, only_once: Path | None = None) -> toys.Fault:
     return fault
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", ASK_ALL)
 @pytest.mark.parametrize("kind", toys.PROCESSES, ids=str)
 def test_a_client_that_kills_its_process_is_missing_and_nobody_else_is(kind: toys.Kind, name: str) -> None:
@@ -414,12 +444,13 @@ SERVER = """
 import multiprocessing, sys, time
 sys.path.insert(0, sys.argv[1])
 import torch, toys
-from coterie.client import Moment
-from coterie.codec import pack
+from coterie.client.visit import Moment
+from coterie.core.codec import pack
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
-from coterie.model import Model
-from coterie.tasks import All, Fit
+from coterie.core.model import Model
+from coterie.core.references import All
+from coterie.core.tasks import Fit
 
 def slow(client, split, taken):
     print("busy", flush=True)

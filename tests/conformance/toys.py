@@ -12,19 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.asking import Asker
-from coterie.catalogue import METHODS
-from coterie.codec import pack
-from coterie.config import EngineConfig
-from coterie.data.federation import Federation, Samples
+from coterie.core.codec import pack
+from coterie.core.cohort import Cohort
+from coterie.core.hardware import one_thread
+from coterie.core.local import Local
+from coterie.core.model import Model, loss_of
+from coterie.core.registry import METHODS
+from coterie.core.seeds import Purpose, generator
+from coterie.data.domain import Samples
+from coterie.data.federation import Federation, Split
 from coterie.engines.contract import Engine
+from coterie.engines.factory import make_engine
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
-from coterie.model import Model
-from coterie.seeds import Purpose, generator
-from coterie.setup import loss_of, make_engine
-from coterie.tasks import Cohort, Local
-from coterie.threads import one_thread
+from coterie.training.ask import RoundAsk
+from coterie.training.config import EngineConfig
 
 # Every engine there is, by the names a configuration takes; those with processes at one and at two.
 Kind = tuple[str, int | None]
@@ -38,6 +40,8 @@ ENGINES: list[Kind] = [
 PARALLEL = [kind for kind in ENGINES if kind[1] is not None]
 PROCESSES = [kind for kind in PARALLEL if kind != ("batched", 1)]  # which is this process itself
 EITHER = [REFERENCE, ENGINES[-1]]  # where one of a kind is enough
+# Methods that together ask all that methods ask; where a test takes long, `make test` takes these only.
+HANDFUL = ("fedavg", "halves", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "ifca-cam")
 
 SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
 TRUTH = tuple(i % 2 for i in range(len(SIZES)))
@@ -70,7 +74,7 @@ class Faulty(Federation):
 
     fault: Fault | None = None
 
-    def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
+    def samples(self, client: int, split: Split) -> Samples:
         """What the client should have, after what happens to it."""
         taken = super().samples(client, split)
         return taken if self.fault is None else self.fault(client, split, taken)
@@ -103,9 +107,10 @@ def dropout() -> nn.Module:
 
 
 def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
-    """A method of the catalogue, with this local training and this many clusters where it has either."""
+    """A method of the catalogue, with this local training and this many clusters where it has either, that has warmed
+    up (where it does) after one round."""
     fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
-    params: dict[str, Any] = {n: v for n, v in {"local": local, "k": k}.items() if n in fields}
+    params: dict[str, Any] = {n: v for n, v in {"local": local, "k": k, "warmup": 1}.items() if n in fields}
     if "base" in fields:  # a wrapper of another method
         inner = fields["base"].default
         named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]  # none: any method may be wrapped
@@ -133,7 +138,7 @@ def one_round(a_method: Method[Any], state: Any, opened: Engine, federation: Fed
     """The method's first round with these clients."""
     these = torch.tensor(ids)
     cohort = Cohort(these, 0, federation.roster, generator(0, Purpose.METHOD, 0, 0))
-    return a_method.round(state, cohort, Asker(opened, these, 0, 0))
+    return a_method.round(state, cohort, RoundAsk(opened, these, 0, 0))
 
 
 def assert_same(one: object, other: object, *, within: float | None = None) -> None:

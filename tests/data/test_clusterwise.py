@@ -30,8 +30,10 @@ from test_partitions import (
     totals,
 )
 
+from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation, Scale
+from coterie.data.federation import Federation
+from coterie.data.partitions.build import clusters_of
 from coterie.data.partitions.clientwise import Classes, Dirichlet
 from coterie.data.partitions.clusterwise import (
     SMALLEST,
@@ -44,8 +46,7 @@ from coterie.data.partitions.clusterwise import (
     Shifted,
     Swapped,
 )
-from coterie.data.spread import clusters_of
-from coterie.errors import CoterieError
+from coterie.data.scale import Scale
 
 SIZES = [120, 130, 110, 125, 115, 140, 100, 120, 120, 120]
 PLAIN = labelled(SIZES, side=2)
@@ -173,7 +174,7 @@ def variances(data: Dataset, made: Federation, cluster: Ints) -> tuple[float, fl
 
 def test_clusters_of_dirichlets_differ_far_more_than_the_clients_of_one() -> None:
     """(0.1, 10), 200 clients in 10 clusters, as in WeCFL's experiments. Clusters are nearly of one or two classes
-    (a variance of about 0.4); a client's weights vary by 1 / sqrt(10) of themselves (about 0.015): 5 times and more.
+    (a variance of about 0.4); a client's weights vary by 1 / sqrt(10) of themselves (spec 0.015): 5 times and more.
     Where clients are drawn by themselves, means of 20 vary by 1 / 20 of what clients do."""
     for seed in range(5):
         made = ClusterDirichlet(clients=200)(PAPERS, rng(seed))

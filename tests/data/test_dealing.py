@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from coterie.core.errors import CoterieError
+from coterie.core.types import TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import (
+from coterie.data.partitions.allocation import (
     FEW,
     HELD_OUT,
     PATIENCE,
@@ -29,8 +31,6 @@ from coterie.data.dealing import (
     log_gamma,
     normalised,
 )
-from coterie.domains import TestSplit
-from coterie.errors import CoterieError
 
 SHARES = [0.0, 0.1, 0.2, 1 / 3, 0.5, 0.9, 0.99]
 

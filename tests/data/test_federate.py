@@ -11,9 +11,9 @@ import torch
 
 import coterie
 from coterie import CoterieError, Federation, federate
+from coterie.core.seeds import Purpose, generator
 from coterie.data import IID, Dataset, Digits, Natural, Rotated, Synthetic, SyntheticRegression
 from coterie.data.federate import Partition, makes_clients
-from coterie.seeds import Purpose, generator
 
 
 def dataset(*, owned: bool = True) -> Dataset:

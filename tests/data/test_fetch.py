@@ -22,11 +22,11 @@ from pathlib import Path
 
 import pytest
 
-from coterie.data import download as download_module
-from coterie.data.download import Download, Remote
-from coterie.data.fetch import About, File, cache_directory, get, opened, where
-from coterie.data.sources import AptDownload, Members, NpmPack, Present, Source
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
+from coterie.data.download import http as download_module
+from coterie.data.download.cache import DatasetSpec, File, cache_directory, get, opened, where
+from coterie.data.download.http import Download, Remote
+from coterie.data.download.sources import AptDownload, Members, NpmPack, Present, Source
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 HALF = len(CONTENT) // 2
@@ -48,7 +48,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/{name}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is what some tests are about."""
+        """A client that goes away is what some tests are spec."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -107,10 +107,10 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def about(*sources: Source, file: File | None = None) -> About:
+def spec(*sources: Source, file: File | None = None) -> DatasetSpec:
     """A data set of one file."""
     kept = file or File("data.bin", md5(CONTENT), len(CONTENT))
-    return About("toy", "a toy", "bytes", 2, 1, 1, "none", "https://example.org", (kept,), sources)
+    return DatasetSpec("toy", "a toy", "bytes", 2, 1, 1, "none", "https://example.org", (kept,), sources)
 
 
 def of(server: Server, name: str = "data.bin", members: Members | None = None, sum_: str | None = None) -> Download:
@@ -133,7 +133,7 @@ def leave_part(cache: Path, content: bytes, **note: object) -> None:
 class TestDownload:
     def test_fresh_then_at_once(self, server: Server, cache: Path) -> None:
         told: list[tuple[str, int, int | None]] = []
-        toy = about(of(server))
+        toy = spec(of(server))
         assert where(toy) is None
         found = get(toy, lambda *word: told.append(word))
         assert found == cache / "toy" == where(toy)
@@ -145,73 +145,73 @@ class TestDownload:
 
     def test_resumes_where_it_was_cut(self, server: Server, cache: Path) -> None:
         leave_part(cache, CONTENT[:HALF], url=server.url(), total=len(CONTENT), version=server.tag)
-        found = get(about(of(server)))
+        found = get(spec(of(server)))
         assert (found / "data.bin").read_bytes() == CONTENT
         assert server.asked == [("data.bin", f"bytes={HALF}-")]
         assert left_in(cache) == {"toy"}
 
     def test_cut_answer_is_continued_within_one_call(self, server: Server) -> None:
         server.cuts = 2
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         asked = [wanted for _, wanted in server.asked]
         assert asked == [None, f"bytes={HALF}-", f"bytes={HALF + HALF // 2}-"]
 
     def test_complete_part_needs_no_request(self, server: Server, cache: Path) -> None:
         leave_part(cache, CONTENT, url=server.url(), total=len(CONTENT), version=server.tag)
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         assert server.asked == []
 
     @pytest.mark.parametrize("version", ['"another"', None])
     def test_part_of_another_version_is_not_continued(self, server: Server, cache: Path, version: str | None) -> None:
         leave_part(cache, b"x" * HALF, url=server.url(), total=len(CONTENT) - (version is None), version=version)
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         # A server that knows the version asked for sends the new one at once; otherwise we ask again.
         assert len(server.asked) == (2 if version is None else 1)
 
     def test_part_of_another_address_or_without_a_note_is_not_continued(self, server: Server, cache: Path) -> None:
         leave_part(cache, b"x" * HALF, url="http://elsewhere/data.bin", total=len(CONTENT), version=server.tag)
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         assert server.asked == [("data.bin", None)]
 
     def test_server_without_ranges_starts_over(self, server: Server, cache: Path) -> None:
         server.ranges = False
         leave_part(cache, b"x" * HALF, url=server.url(), total=len(CONTENT), version=server.tag)
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         assert len(server.asked) == 1
 
     def test_always_cut_keeps_what_came(self, server: Server, cache: Path) -> None:
         server.cuts = 99
         with pytest.raises(CoterieError, match=r"cut after [\d,]+ of 1,048,576 bytes; they are kept"):
-            get(about(of(server)))
+            get(spec(of(server)))
         assert left_in(cache) == {".toy.parts"}
         server.cuts, server.asked = 0, []
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         assert server.asked[0][1] is not None
 
     def test_wrong_checksum_is_refused_and_not_kept(self, server: Server, cache: Path) -> None:
         server.files["data.bin"] = CONTENT[:-1] + b"?"
         with pytest.raises(CoterieError, match=f"data.bin is damaged or another file: MD5 .*, not {md5(CONTENT)}"):
-            get(about(of(server)))
+            get(spec(of(server)))
         assert left_in(cache) == set()
 
     def test_wrong_size_is_told(self, server: Server) -> None:
         server.files["data.bin"] = CONTENT[:-1]
         with pytest.raises(CoterieError, match=r"data.bin is cut short: 1,048,575 bytes, not 1,048,576"):
-            get(about(of(server)))
+            get(spec(of(server)))
 
     def test_wrong_archive_checksum_tries_the_next_source(self, server: Server, cache: Path) -> None:
         first, second = of(server, sum_="0" * 32), of(server)
-        assert (get(about(first, second)) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(first, second)) / "data.bin").read_bytes() == CONTENT
         assert len(server.asked) == 2  # the first file was thrown away
         assert left_in(cache) == {"toy"}
 
     def test_404_tries_the_next_source(self, server: Server) -> None:
-        assert (get(about(of(server, "nothing"), of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server, "nothing"), of(server))) / "data.bin").read_bytes() == CONTENT
         assert [name for name, _ in server.asked] == ["nothing", "data.bin"]
 
     def test_all_reasons_in_one_error(self, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
-        toy = about(
+        toy = spec(
             Present(str(tmp_path / "no"), ("data.bin",)),
             of(server, "nothing"),
             Download((Remote("http://127.0.0.1:9/data.bin", (("data.bin", "data.bin"),)),)),
@@ -239,7 +239,7 @@ class TestDownload:
         monkeypatch.setattr(download_module, "SILENCE", 0.2)
         server.delay = 2.0
         with pytest.raises(CoterieError, match="cut after"):
-            get(about(of(server)))
+            get(spec(of(server)))
 
     def test_interrupted_by_the_user(self, server: Server, cache: Path) -> None:
         def interrupt(what: str, done: int, total: int | None) -> None:
@@ -247,9 +247,9 @@ class TestDownload:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            get(about(of(server)), interrupt)
+            get(spec(of(server)), interrupt)
         assert left_in(cache) == {".toy.parts"}
-        assert (get(about(of(server))) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(of(server))) / "data.bin").read_bytes() == CONTENT
         assert server.asked[1][1] is not None
 
 
@@ -272,21 +272,21 @@ class TestArchives:
 
     def test_gz(self, server: Server) -> None:
         server.files["data.bin.gz"] = gzip.compress(CONTENT)
-        made = get(about(of(server, "data.bin.gz")))
+        made = get(spec(of(server, "data.bin.gz")))
         assert (made / "data.bin").read_bytes() == CONTENT
 
     def test_zip_and_zip_in_zip_give_the_named_member_only(self, server: Server, cache: Path) -> None:
         server.files["a.zip"] = self.zipped("folder/data.bin.gz", gzip.compress(CONTENT))
         server.files["b.zip"] = self.zipped("a.zip", server.files["a.zip"])
         for name in ("a.zip", "b.zip"):
-            toy = replace(about(of(server, name, (("folder/data.bin.gz", "data.bin"),))), name=name)
+            toy = replace(spec(of(server, name, (("folder/data.bin.gz", "data.bin"),))), name=name)
             assert {p.name for p in get(toy).iterdir()} == {"data.bin", ".checked.json"}
         assert left_in(cache) == {"a.zip", "b.zip"}
         assert not list(cache.parent.glob("**/*evil*"))
 
     def test_tar(self, server: Server, cache: Path) -> None:
         server.files["a.tar.gz"] = self.tarred()
-        found = get(about(of(server, "a.tar.gz", (("folder/data.bin", "data.bin"),))))
+        found = get(spec(of(server, "a.tar.gz", (("folder/data.bin", "data.bin"),))))
         assert {p.name for p in found.iterdir()} == {"data.bin", ".checked.json"}
         assert not list(cache.parent.glob("**/*evil*"))
 
@@ -302,14 +302,14 @@ class TestArchives:
         server.files[name] = b"<html>no such page</html>" if damage == "other" else bytes(whole)
         member = {"data.bin.gz": name, "a.zip": "data.bin", "a.tar.gz": "folder/data.bin"}[name]
         with pytest.raises(CoterieError, match=r"cannot be unpacked|has no member|is damaged"):
-            get(about(of(server, name, ((member, "data.bin"),))))
+            get(spec(of(server, name, ((member, "data.bin"),))))
         assert left_in(cache) <= {".toy.parts"}
         assert not list(cache.glob(".toy.parts/*"))
 
     def test_missing_member(self, server: Server) -> None:
         server.files["a.tar.gz"] = self.tarred()
         with pytest.raises(CoterieError, match=r"a.tar.gz has no member 'nothing'"):
-            get(about(of(server, "a.tar.gz", (("nothing", "data.bin"),))))
+            get(spec(of(server, "a.tar.gz", (("nothing", "data.bin"),))))
 
 
 class TestCache:
@@ -323,7 +323,7 @@ class TestCache:
     def test_damage_is_noticed_and_mended(
         self, server: Server, caplog: pytest.LogCaptureFixture, damage: bytes | None
     ) -> None:
-        toy = about(of(server))
+        toy = spec(of(server))
         file = get(toy) / "data.bin"
         file.unlink() if damage is None else file.write_bytes(damage)
         assert where(toy) is None
@@ -334,14 +334,14 @@ class TestCache:
         assert len(server.asked) == 2
 
     def test_damage_without_a_source_is_refused(self, server: Server) -> None:
-        file = get(about(of(server))) / "data.bin"
+        file = get(spec(of(server))) / "data.bin"
         file.write_bytes(CONTENT[:-1] + b"?")
         with pytest.raises(CoterieError, match=r"data.bin is damaged"):
-            get(about())
+            get(spec())
         assert file.exists()
 
     def test_file_without_published_checksum_is_held_to_its_own(self, server: Server) -> None:
-        toy = about(of(server), file=File("data.bin"))
+        toy = spec(of(server), file=File("data.bin"))
         file = get(toy) / "data.bin"
         file.write_bytes(CONTENT[:-1] + b"?")
         assert where(toy) is None
@@ -349,7 +349,7 @@ class TestCache:
         assert file.read_bytes() == CONTENT
 
     def test_touched_or_copied_files_are_checked_once_more(self, server: Server) -> None:
-        toy = about(of(server))
+        toy = spec(of(server))
         found = get(toy)
         os.utime(found / "data.bin", (1, 1))
         (found / ".checked.json").write_text("not json")
@@ -364,7 +364,7 @@ class TestCache:
         (there / "notes.txt").write_text("mine")
         name = {"plain": "data.bin", "gz": "data.bin.gz", "archive": "b.gz"}[how]
         (there / name).write_bytes(CONTENT if how == "plain" else gzip.compress(CONTENT))
-        toy = about(of(server, "b.gz"))
+        toy = spec(of(server, "b.gz"))
         assert (get(toy) / "data.bin").read_bytes() == CONTENT
         assert (there / "notes.txt").exists()
         assert server.asked == []
@@ -373,10 +373,10 @@ class TestCache:
         (tmp_path / "file").touch()
         monkeypatch.setenv("COTERIE_DATA", str(tmp_path / "file" / "cache"))
         with pytest.raises(CoterieError, match="set COTERIE_DATA to a directory that can be written"):
-            get(about())
+            get(spec())
 
     def test_data_path(self, server: Server, tmp_path: Path) -> None:
-        toy = about(of(server))
+        toy = spec(of(server))
         (tmp_path / "my.bin").write_bytes(CONTENT)
         with opened(toy, str(tmp_path / "my.bin")) as files:
             assert files == {"data.bin": tmp_path / "my.bin"}
@@ -395,11 +395,11 @@ class TestCache:
 
 ELSEWHERE = """
 import sys
-from coterie.data.download import Download, Remote
-from coterie.data.fetch import About, File, get
+from coterie.data.download.http import Download, Remote
+from coterie.data.download.cache import DatasetSpec, File, get
 url, md5 = sys.argv[1:]
 source = Download((Remote(url, (("data.bin", "data.bin"),)),))
-get(About("toy", "", "", 2, 1, 1, "", "", (File("data.bin", md5),), (source,)))
+get(DatasetSpec("toy", "", "", 2, 1, 1, "", "", (File("data.bin", md5),), (source,)))
 assert "torch" not in sys.modules
 """
 
@@ -426,7 +426,7 @@ class TestProcesses:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
-        toy = about(of(server))
+        toy = spec(of(server))
         assert where(toy) is None
         assert not (cache / "toy").exists()
         assert list(cache.glob(".toy-*.tmp"))  # the killed process could not clean up
@@ -476,7 +476,7 @@ class TestPackageManagers:
 
     def test_npm(self, programs: Path, cache: Path) -> None:
         program(programs, "npm", NPM)
-        assert (get(about(self.npm)) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(self.npm)) / "data.bin").read_bytes() == CONTENT
         assert left_in(cache) == {"toy"}
 
     def test_npm_made_into_something_else(self, programs: Path, cache: Path) -> None:
@@ -485,31 +485,31 @@ class TestPackageManagers:
         def double(raw: Path, into: Path) -> None:
             (into / "double.bin").write_bytes((raw / "data.bin").read_bytes() * 2)
 
-        toy = about(replace(self.npm, make=double), file=File("double.bin", md5(CONTENT * 2)))
+        toy = spec(replace(self.npm, make=double), file=File("double.bin", md5(CONTENT * 2)))
         assert {p.name for p in get(toy).iterdir()} == {"double.bin", ".checked.json"}
 
     def test_npm_says_why(self, programs: Path) -> None:
         program(programs, "npm", NPM_FAILS)
         with pytest.raises(CoterieError, match="'npm pack' failed: notarget No matching version"):
-            get(about(self.npm))
+            get(spec(self.npm))
 
     def test_apt(self, programs: Path, cache: Path) -> None:
         program(programs, "apt-get", "open('toy_1_all.deb', 'w').close()")
         program(programs, "dpkg-deb", DPKG)
-        assert (get(about(self.apt)) / "data.bin").read_bytes() == CONTENT
+        assert (get(spec(self.apt)) / "data.bin").read_bytes() == CONTENT
         assert left_in(cache) == {"toy"}
 
     def test_apt_says_why(self, programs: Path) -> None:
         program(programs, "apt-get", "import sys; sys.exit('W: a warning\\nE: Unable to locate package toy')")
         with pytest.raises(CoterieError, match="'apt-get download' failed: E: Unable to locate package toy"):
-            get(about(self.apt))
+            get(spec(self.apt))
 
     def test_a_client_that_brings_nothing(self, programs: Path) -> None:
         program(programs, "apt-get", "")
         with pytest.raises(CoterieError, match="Debian package toy gave 0 archives instead of one"):
-            get(about(self.apt))
+            get(spec(self.apt))
 
     def test_installed_files_need_no_client(self, tmp_path: Path) -> None:
         (tmp_path / "data.bin.gz").write_bytes(gzip.compress(CONTENT))
-        toy = about(Present(str(tmp_path), ("data.bin",)))
+        toy = spec(Present(str(tmp_path), ("data.bin",)))
         assert (get(toy) / "data.bin").read_bytes() == CONTENT

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pydantic import ValidationError
 
-from coterie.data.folder import ImageFolder
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
+from coterie.data.readers.images import ImageFolder
 
 Put = Callable[..., Path]
 
@@ -135,7 +134,7 @@ def test_sizes_are_brought_together_only_if_asked(put: Put, root: str) -> None:
     assert tuple(data.x.shape) == (2, 3, 5, 7)
     assert data.x[1, :, 4, 6].tolist() == [200, 100, 50]
     assert tuple(ImageFolder(root, size=(5, 7), colour="grey")().x.shape) == (2, 1, 5, 7)
-    with pytest.raises(ValidationError):
+    with pytest.raises(CoterieError):
         ImageFolder(root, size=(0, 7))
 
 

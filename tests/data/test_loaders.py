@@ -17,18 +17,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import ValidationError
 
-from coterie.data import cifar, har
-from coterie.data.cifar import CIFAR10
-from coterie.data.download import Download
-from coterie.data.fetch import File
-from coterie.data.har import CHANNELS, UCIHAR
-from coterie.data.idx import EMNIST, MNIST, PARTS, FashionMNIST
-from coterie.data.leaf import FEMNIST, Sent140
-from coterie.data.medmnist import MedMNIST
-from coterie.data.normalise import scale_of
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
+from coterie.data.datasets import cifar, har
+from coterie.data.datasets.cifar import CIFAR10
+from coterie.data.datasets.facts import CIFAR_BATCHES, CIFAR_FILES
+from coterie.data.datasets.facts import HAR_CHANNELS as CHANNELS
+from coterie.data.datasets.facts import IDX_PARTS as PARTS
+from coterie.data.datasets.har import UCIHAR
+from coterie.data.datasets.idx import EMNIST, MNIST, FashionMNIST
+from coterie.data.datasets.leaf import FEMNIST, Sent140
+from coterie.data.datasets.medmnist import MedMNIST
+from coterie.data.download.cache import File
+from coterie.data.download.http import Download
+from coterie.data.transforms import image_scale
 
 RNG = np.random.default_rng(0)
 
@@ -41,8 +43,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def unchecked(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
     """Let files of any contents and size pass for this data set's."""
-    files = tuple(File(file.name) for file in loader.about.files)
-    monkeypatch.setattr(loader, "about", replace(loader.about, files=files))
+    files = tuple(File(file.name) for file in loader.spec.files)
+    monkeypatch.setattr(loader, "spec", replace(loader.spec, files=files))
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:
@@ -75,7 +77,7 @@ class TestIdx:
         assert data.y.tolist() == [3, 1, 4, 1, 9]
         assert data.official is not None
         assert data.official.tolist() == [False] * 3 + [True] * 2
-        assert (data.name, data.classes, data.client) == (loader.about.name, 10, None)
+        assert (data.name, data.classes, data.client) == (loader.spec.name, 10, None)
 
     def test_cached_files(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         unchecked(monkeypatch, MNIST)
@@ -138,15 +140,15 @@ class TestIdx:
         assert np.array_equal(upright.x[:, 0].numpy(), IMAGES.transpose(0, 2, 1))
 
     def test_emnist_letters_has_no_label_0(self, tmp_path: Path) -> None:
-        write_idx(tmp_path, tuple(file.name for file in EMNIST.about.files), [0, 1, 2, 3, 4])
+        write_idx(tmp_path, tuple(file.name for file in EMNIST.spec.files), [0, 1, 2, 3, 4])
         with pytest.raises(CoterieError, match=r"labels outside 1\.\.26"):
             EMNIST(path=str(tmp_path))()
 
     def test_emnist_byclass_takes_its_own_members_out_of_the_archive(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        about = EMNIST.variants["byclass"]
-        names = tuple(file.name for file in about.files)
+        spec = EMNIST.variants["byclass"]
+        names = tuple(file.name for file in spec.files)
         assert names[2] == "emnist-byclass-test-images-idx3-ubyte"
         write_idx(tmp_path / "d", names, [0, 61, 2, 3, 4], ".gz")
         with zipfile.ZipFile(tmp_path / "gzip.zip", "w") as archive:
@@ -154,14 +156,14 @@ class TestIdx:
                 archive.write(tmp_path / "d" / f"{name}.gz", f"gzip/{name}.gz")
         with pytest.raises(CoterieError, match=r"gzip.zip is damaged or another version"):
             EMNIST("byclass", path=str(tmp_path / "gzip.zip"))()
-        (download,) = about.downloads()
+        (download,) = spec.downloads()
         anything = Download((replace(download.remotes[0], md5=None),))
-        variants = {**EMNIST.variants, "byclass": replace(about, sources=(anything,))}
+        variants = {**EMNIST.variants, "byclass": replace(spec, sources=(anything,))}
         monkeypatch.setattr(EMNIST, "variants", variants)
         assert EMNIST("byclass", path=str(tmp_path / "gzip.zip"))().y.tolist() == [0, 61, 2, 3, 4]
 
     def test_unknown_split_is_refused(self) -> None:
-        with pytest.raises(ValidationError):
+        with pytest.raises(CoterieError):
             EMNIST(split="digits")  # type: ignore[arg-type]
 
 
@@ -170,7 +172,7 @@ class TestCIFAR10:
     records[:, 0] %= 10
 
     def write(self, folder: Path) -> None:
-        for batch, name in enumerate(cifar.FILES):
+        for batch, name in enumerate(CIFAR_FILES):
             self.records[2 * batch : 2 * batch + 2].tofile(folder / name)
 
     def test_planes_and_order(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,13 +191,13 @@ class TestCIFAR10:
         for folder in (raw, made, expected):
             folder.mkdir()
         self.write(expected)
-        for batch, name in enumerate(cifar.BATCHES):
+        for batch, name in enumerate(CIFAR_BATCHES):
             rows = self.records[2 * batch : 2 * batch + 2, 1:].reshape(2, 3, 1024).transpose(0, 2, 1)
             Image.fromarray(np.ascontiguousarray(rows)).save(raw / f"{name}.png")
         (raw / "train_lables.json").write_text(json.dumps(self.records[:10, 0].tolist()))
         (raw / "test_lables.json").write_text(json.dumps(self.records[10:, 0].tolist()))
         cifar.rebuild(raw, made)
-        for name in cifar.FILES:
+        for name in CIFAR_FILES:
             assert (made / name).read_bytes() == (expected / name).read_bytes()
         (raw / "test_batch.png").write_bytes(b"no picture")
         with pytest.raises(CoterieError, match="the pictures are not those expected"):
@@ -317,7 +319,7 @@ class TestUCIHAR:
             return inner
         with zipfile.ZipFile(folder.parent / "outer.zip", "w") as archive:
             archive.write(inner, inner.name)
-            archive.writestr("UCI HAR Dataset.names", "about it")
+            archive.writestr("UCI HAR Dataset.names", "spec it")
         return folder.parent / "outer.zip"
 
     @pytest.mark.parametrize("how", ["directory", "parent", "zip", "nested"])
@@ -341,7 +343,7 @@ class TestUCIHAR:
         monkeypatch.setattr(har, "WINDOWS", {"train": 3, "test": 2})
         cache.joinpath("uci-har").mkdir(parents=True)
         archive = self.zipped(self.write(tmp_path / "UCI HAR Dataset"), nested=True)
-        (remote,) = UCIHAR.about.downloads()[0].remotes
+        (remote,) = UCIHAR.spec.downloads()[0].remotes
         assert remote.name == "human+activity+recognition+using+smartphones.zip"
         archive.rename(cache / "uci-har" / remote.name)
         assert UCIHAR()().y.tolist() == [0, 5, 2, 1, 1]
@@ -547,7 +549,7 @@ class TestSent140:
     def test_settings(self) -> None:
         wrongs: list[dict[str, Any]] = [{"words": 0}, {"vocabulary": 2}, {"least": 0}, {"word": 3}]
         for wrong in wrongs:
-            with pytest.raises(ValidationError):
+            with pytest.raises(CoterieError):
                 Sent140(**wrong)
 
 
@@ -557,11 +559,11 @@ class TestNormalise:
 
     def test_unit_and_symmetric(self) -> None:
         ends = torch.tensor([0, 255], dtype=torch.uint8)
-        assert scale_of(self.x, "unit")(ends).tolist() == [0, 1]
-        assert scale_of(self.x, "symmetric")(ends).tolist() == [-1, 1]
+        assert image_scale(self.x, "unit")(ends).tolist() == [0, 1]
+        assert image_scale(self.x, "symmetric")(ends).tolist() == [-1, 1]
 
     def test_standard_is_per_channel_of_the_training_set(self) -> None:
-        made = scale_of(self.x, "standard", self.train)(self.x[:400])
+        made = image_scale(self.x, "standard", self.train)(self.x[:400])
         assert torch.allclose(made.mean((0, 2, 3)), torch.zeros(2), atol=1e-5)
         assert torch.allclose(made.std((0, 2, 3), correction=0), torch.ones(2), atol=1e-5)
 
@@ -570,28 +572,28 @@ class TestNormalise:
         x[:, 0, 0, 0] = 9
         raw = x.numpy().astype(np.float64)
         expected = (raw - raw.mean(0)) / (raw.std(0) + 0.001)
-        made = scale_of(x, "pixel", self.train)(x)
+        made = image_scale(x, "pixel", self.train)(x)
         assert np.allclose(made.numpy(), expected, atol=1e-4)
         assert (made[:, 0, 0, 0] == 0).all()
 
     def test_one_colour_does_not_divide_by_zero(self) -> None:
         x = torch.full((3, 1, 2, 2), 7, dtype=torch.uint8)
-        assert (scale_of(x, "standard")(x).abs() < 1e-6).all()
+        assert (image_scale(x, "standard")(x).abs() < 1e-6).all()
 
 
 def test_every_data_set_says_what_it_is() -> None:
     """What a listing needs; and every source gives every file."""
     loaders: list[Any] = [MNIST, FashionMNIST, EMNIST, CIFAR10, MedMNIST, UCIHAR, FEMNIST, Sent140]
-    abouts = [about for loader in loaders for about in getattr(loader, "variants", {"": loader.about}).values()]
-    assert len({about.name for about in abouts}) == len(abouts) == 10
-    for about in abouts:
-        assert about.title
-        assert about.licence
-        assert about.homepage.startswith("http")
-        assert about.samples > about.classes > 1
-        assert str(about.directory) in about.instructions
-        assert bool(about.files) == bool(about.sources)
-        for download in about.downloads():
+    specs = [spec for loader in loaders for spec in getattr(loader, "variants", {"": loader.spec}).values()]
+    assert len({spec.name for spec in specs}) == len(specs) == 10
+    for spec in specs:
+        assert spec.title
+        assert spec.licence
+        assert spec.homepage.startswith("http")
+        assert spec.samples > spec.classes > 1
+        assert str(spec.directory) in spec.instructions
+        assert bool(spec.files) == bool(spec.sources)
+        for download in spec.downloads():
             if download.make is None:
                 kept = [kept for remote in download.remotes for _, kept in remote.members]
-                assert kept == [file.name for file in about.files]
+                assert kept == [file.name for file in spec.files]

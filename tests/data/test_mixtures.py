@@ -23,11 +23,12 @@ from test_partitions import (
     totals,
 )
 
+from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation, Ragged
+from coterie.data.federation import Federation
 from coterie.data.partitions.mixture import Mixture, parts, weights
 from coterie.data.partitions.natural import Natural
-from coterie.errors import CoterieError
+from coterie.data.ragged import Ragged
 
 Floats = NDArray[np.float64]
 

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coterie.catalogue import PARTITIONS
+from conftest import examples
+from coterie.core.errors import CoterieError
+from coterie.core.registry import PARTITIONS
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation, Ragged, Scale
+from coterie.data.federation import Federation
 from coterie.data.partitions.clientwise import IID, Classes, Dirichlet, PowerLaw, Quantity
 from coterie.data.partitions.clusterwise import ClusterClasses, ClusterDirichlet
-from coterie.errors import CoterieError
+from coterie.data.ragged import Ragged
+from coterie.data.scale import Scale
 
 Partition = Callable[[Dataset, np.random.Generator], Federation]
 Ints = NDArray[np.int64]
@@ -201,8 +204,9 @@ def at_least_or_a_clear_refusal(partition: Any, data: Dataset, seed: int) -> Fed
     return made
 
 
-@settings(max_examples=200)
-@given(awkward(), st.sampled_from([1e-4, 0.05, 0.1, 1.0, 1e4]), st.sampled_from([1, 2, 10]), st.integers(0, 10**6))
+@examples(
+    25, 200, awkward(), st.sampled_from([1e-4, 0.05, 0.1, 1.0, 1e4]), st.sampled_from([1, 2, 10]), st.integers(0, 10**6)
+)
 def test_dirichlet_ends_with_enough_for_everyone_or_says_why_not(
     case: tuple[Dataset, int], alpha: float, least: int, seed: int
 ) -> None:
@@ -213,8 +217,9 @@ def test_dirichlet_ends_with_enough_for_everyone_or_says_why_not(
         assert int(made.test.lengths.min()) >= 1
 
 
-@settings(max_examples=200)
-@given(awkward(), st.sampled_from([1e-4, 0.1, 1.0, 1e4]), st.sampled_from([1, 2, 10]), st.integers(0, 10**6))
+@examples(
+    25, 200, awkward(), st.sampled_from([1e-4, 0.1, 1.0, 1e4]), st.sampled_from([1, 2, 10]), st.integers(0, 10**6)
+)
 def test_quantity_ends_with_enough_for_everyone_or_says_why_not(
     case: tuple[Dataset, int], alpha: float, least: int, seed: int
 ) -> None:
@@ -239,8 +244,7 @@ def test_where_half_the_mean_is_asked_for_everyone_still_gets_it(partition: Any)
     assert sum(one is not None for one in made) >= 8
 
 
-@settings(max_examples=200)
-@given(awkward(), st.integers(1, 3), st.integers(0, 10**6))
+@examples(25, 200, awkward(), st.integers(1, 3), st.integers(0, 10**6))
 def test_label_choices_end_with_enough_for_everyone_or_say_why_not(
     case: tuple[Dataset, int], n: int, seed: int
 ) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.data.cifar import CIFAR10
+from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Scale
-from coterie.data.fetch import get, where
-from coterie.data.har import UCIHAR
-from coterie.data.idx import MNIST, FashionMNIST
-from coterie.errors import CoterieError
+from coterie.data.datasets.cifar import CIFAR10
+from coterie.data.datasets.har import UCIHAR
+from coterie.data.datasets.idx import MNIST, FashionMNIST
+from coterie.data.download.cache import get, where
+from coterie.data.scale import Scale
 
 HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_f16.npz"
 
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.data
 
 def load(loader: Any) -> Dataset:
     try:
-        found = get(loader.about)
+        found = get(loader.spec)
     except CoterieError as error:
         pytest.skip(str(error))
-    assert where(loader.about) == found
+    assert where(loader.spec) == found
     made: Dataset = loader(normalise="standard")()
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from coterie import CoterieError, Federation, federate
 from coterie.data import Classes, Mixture, Rotated, SyntheticRegression
-from coterie.data.federation import Domain, Ragged
-from coterie.data.show import BARS, COLOURS, EACH, SHEET, _labels, _row, _sheet, colours, counts, draw
+from coterie.data.domain import Domain
+from coterie.data.plots import BARS, COLOURS, EACH, SHEET, _labels, _row, _sheet, colours, counts, draw
+from coterie.data.ragged import Ragged
 
 
 def grid(table: list[list[int]], shape: tuple[int, ...] = (3,), **fields: Any) -> Federation:
@@ -66,6 +68,7 @@ def test_the_pictures_are_written_as_png_and_svg_where_they_are_wanted(tmp_path:
         assert path.stat().st_size > 2_000
 
 
+@pytest.mark.exhaustive
 def test_the_same_federation_gives_the_same_bytes(tmp_path: Path) -> None:
     """With clusters and a mixture, so that everything there is to draw is drawn."""
     mixed = Mixture(clients=2, pattern="10:90")
@@ -107,6 +110,12 @@ def test_without_matplotlib_it_is_said_what_to_install(tmp_path: Path, monkeypat
 
 def test_counts_are_those_of_training_and_test_together() -> None:
     assert counts(grid(TABLE)).tolist() == TABLE
+
+
+def test_classes_that_have_names_are_called_by_them() -> None:
+    names = ("Iris setosa", "a name that is much longer than a legend has room for", "$_odd")
+    figure = _labels(replace(grid(TABLE), class_names=names))
+    assert legend(figure.axes[0]) == ["Iris setosa", "a name that is much longer th…", r"\$_odd"]
 
 
 def test_a_bar_per_client_has_a_part_per_label() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from coterie import CoterieError, Federation, federate
-from coterie.catalogue import DATASETS
+from coterie.core.registry import DATASETS
 from coterie.data import Synthetic
 
 Floats = NDArray[np.float64]

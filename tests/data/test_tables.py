@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
-from pyarrow import parquet
 
+from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation, Ragged, Scale
-from coterie.data.npz import NPZ
-from coterie.data.tables import CSV, Parquet, Table
-from coterie.errors import CoterieError
+from coterie.data.federate import federate
+from coterie.data.federation import Federation
+from coterie.data.ragged import Ragged
+from coterie.data.readers.npz import NPZ
+from coterie.data.readers.tables import CSV, Parquet, Table
+from coterie.data.scale import Scale
 
 Y = np.array([0, 2, 1])
 BYTES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
@@ -44,6 +45,9 @@ def text(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def arrow(tmp_path: Path) -> Callable[..., str]:
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
     def write(columns: dict[str, Any]) -> str:
         parquet.write_table(pa.table(columns), tmp_path / "table.parquet")
         return str(tmp_path / "table.parquet")
@@ -257,12 +261,16 @@ def test_csv_values(text: Callable[..., str], content: str) -> None:
 
 
 def test_parquet_values(arrow: Callable[..., str]) -> None:
+    import pyarrow as pa
+
     path = arrow(COLUMNS | {"part": pa.array(COLUMNS["part"]).dictionary_encode()})
     check_common(roles(Parquet, path)())
 
 
 def test_parquet_kinds_of_numbers(arrow: Callable[..., str]) -> None:
     from decimal import Decimal
+
+    import pyarrow as pa
 
     path = arrow(
         {"a": pa.array([1, 2], pa.uint8()), "b": [True, False], "c": [Decimal("1.5"), Decimal("2")]}
@@ -370,7 +378,7 @@ def test_csv_refused(text: Callable[..., str], content: Any, options: dict[str, 
 
 
 def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.data.tables.CHUNK", 10)
+    monkeypatch.setattr("coterie.data.readers.tables.CHUNK", 10)
     rows = [f"{i},{i % 2}" for i in range(35)]
     assert CSV(text("\n".join(["a,y", *rows])), "y")().x[:, 0].tolist() == list(range(35))
     rows[27] = "oops,0"
@@ -378,6 +386,7 @@ def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypat
         CSV(text("\n".join(["a,y", *rows])), "y")()
 
 
+@pytest.mark.exhaustive
 def test_csv_of_200_000_rows(text: Callable[..., str]) -> None:
     n = 200_000
     lines = (f"{i},{i / 8},note {i % 5},{i % 3},c{i % 1000},{'test' if i % 10 == 0 else 'train'}\n" for i in range(n))
@@ -396,12 +405,11 @@ def test_csv_of_200_000_rows(text: Callable[..., str]) -> None:
         ({"a": [1.0, None], "y": [0, 1]}, r"column 'a', row 1 \(the first is 0\): 'None' is no number"),
         ({"a": [1.0, float("inf")], "y": [0, 1]}, r"column 'a', row 1 .*: 'inf' is no number"),
         ({"a": [1, 2], "y": [0, None]}, r"column 'y', row 1 .*: the value is missing"),
-        ({"a": [1, 2], "y": [[0, 1], [1, 0]]}, r"column 'y' has shape \(2, 2\); labels are one whole number"),
+        ({"a": [1, 2], "y": [[0, 2], [1, 0]]}, r"column 'y' has shape \(2, 2\); labels are one whole number"),
         ({"a": [1, 2], "y": [b"0", b"1"]}, r"column 'y' has values of \|S1"),
         ({"a": [1, 2], "y": [0, 1], "client": ["a", None]}, r"column 'client', row 1 .*: the value is missing"),
         ({"a": [1, 2], "y": [0, 1], "client": [1.0, 2.0]}, r"column 'client', row 0 .*: 1.0 is no name of a client"),
         ({"a": [1, 2], "y": [0, 1], "split": [None, "test"]}, r"column 'split', row 0 .*: the value is missing"),
-        ({"a": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}, r"has no rows"),
         ({"a": ["q", "r"], "y": [0, 1]}, r"no feature columns"),
     ],
 )
@@ -410,12 +418,20 @@ def test_parquet_refused(arrow: Callable[..., str], columns: dict[str, Any], mes
         Parquet(arrow(columns), "y")()
 
 
+def test_parquet_without_rows_is_refused(arrow: Callable[..., str]) -> None:
+    import pyarrow as pa
+
+    with pytest.raises(CoterieError, match=r"has no rows"):
+        Parquet(arrow({"a": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}), "y")()
+
+
 def test_parquet_named_text_column_is_refused(arrow: Callable[..., str]) -> None:
     with pytest.raises(CoterieError, match=r"column 'town', row 0 .*: 'Rom' is no number"):
         roles(Parquet, arrow(COLUMNS), x=("age", "town"))()
 
 
 def test_parquet_that_is_none(text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     path = text(PLAIN)
     with pytest.raises(CoterieError, match=r"cannot be read as a parquet file"):
         Parquet(path, "ill")()
@@ -453,3 +469,18 @@ def test_checksums_whatever_the_strides_in_the_file(npz: Callable[..., str]) -> 
         data = NPZ(npz(x=x, y=np.ones(3)), channels="last" if x.ndim == 4 else None)()
         federation = Federation((data.domain,), Ragged.of([[0, 1, 2]]), Ragged.of([[]]), data.kind, data.classes)
         assert federation.checksum() > 0
+
+
+def test_features_are_standardised_by_the_training_samples_alone(tmp_path: Path) -> None:
+    """Where a table has no split column, the samples held out for testing must not leak into the scale."""
+    rng = np.random.default_rng(0)
+    rows = [f"{owner},{rng.normal(5, 3):.4f},{rng.integers(0, 2)}" for owner in "abc" for _ in range(10)]
+    (tmp_path / "t.csv").write_text("\n".join(["client,x1,y", *rows]))
+    made = federate(CSV(path=str(tmp_path / "t.csv"), y="y"))
+    x = torch.cat([made.samples(client, "train")[0] for client in range(3)])
+    assert float(x.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(x.std(correction=0)) == pytest.approx(1, abs=1e-6)
+    assert len(x) == 24
+    by_all = federate(CSV(path=str(tmp_path / "t.csv"), y="y", standardise="all"))  # as 0.1 did
+    both = torch.cat([by_all.samples(client, split)[0] for client in range(3) for split in ("train", "test")])
+    assert float(both.mean()) == pytest.approx(0, abs=1e-6)

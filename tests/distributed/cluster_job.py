@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import Federation, Local
-from coterie.data.federation import Samples
+from coterie.data.domain import Samples
+from coterie.data.federation import Split
 from coterie.engines.contract import Engine
-from coterie.result import Result
+from coterie.training.result import Result
 
 CLIENTS = 16
 
@@ -39,7 +40,7 @@ class Watched(Federation):
 
     notes: Path = Path()
 
-    def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
+    def samples(self, client: int, split: Split) -> Samples:
         """As ever, if the machine lives."""
         many = int(os.environ.get("ONLY_SO_MANY", "-1"))
         while many == 0 and not (self.notes / "stuck").exists():

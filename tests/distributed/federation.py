@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import watchman
 
 import coterie
-from coterie.config import build_method
 from coterie.data.federation import Federation
-from coterie.network.own import own_data
-from coterie.network.settings import read
-from coterie.result import Result
+from coterie.network.client.data import own_data
+from coterie.network.server.config import read
+from coterie.training.build import build_method
+from coterie.training.result import Result
 
 MARK = "COTERIE_TEST_MARK"
 NAMES = ("anna", "bert", "cora")
@@ -51,6 +51,9 @@ class Stage:
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.watchman = watchman.post(f"{MARK}={self.mark}")
+
     # ------------------------------------------------------------------------------------------- processes
 
     def start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
@@ -69,12 +72,23 @@ class Stage:
         return process
 
     def server(self, *words: str, log: str = "server") -> subprocess.Popen[bytes]:
-        return self.start(log, "-m", "coterie.cli", "server", *words, "--certs", "certs", "--port", str(self.port))
+        return self.start(
+            log, "-m", "coterie.tools.cli.main", "server", *words, "--certs", "certs", "--port", str(self.port)
+        )
 
     def client(self, name: str, *words: str, key: str | None = None, log: str | None = None) -> subprocess.Popen[bytes]:
         how = words or ("--key", key or f"certs/clients/{name}")
         where = ("--server", f"127.0.0.1:{self.port}", "--data", f"{name}.npz", "--state", f"state-{log or name}")
-        return self.start(log or name, "-m", "coterie.cli", "client", *where, *how)
+        return self.start(log or name, "-m", "coterie.tools.cli.main", "client", *where, *how)
+
+    def cutting_client(self, name: str) -> subprocess.Popen[bytes]:
+        """One whose upload can be cut in the middle."""
+        where = (f"127.0.0.1:{self.port}", f"certs/clients/{name}", f"{name}.npz", f"state-{name}")
+        return self.start(name, str(Path(__file__).with_name("cutting.py")), *where)
+
+    def supernodes(self, name: str) -> list[int]:
+        """The SuperNodes of a client."""
+        return [pid for pid, words in self.alive() if f"clients/{name}/{name}" in words and "flower-supernode" in words]
 
     def said(self, log: str) -> str:
         file = self.path / f"{log}.log"
@@ -93,14 +107,12 @@ class Stage:
     def alive(self) -> list[tuple[int, str]]:
         """Every process that descends from here: its number and its command."""
         found = []
-        for place in Path("/proc").iterdir():
-            if place.name.isdigit() and int(place.name) != os.getpid():
-                try:
-                    if f"{MARK}={self.mark}".encode() in (place / "environ").read_bytes().split(b"\0"):
-                        words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                        found.append((int(place.name), words))
-                except OSError:
-                    continue  # ended meanwhile, or not ours to look at
+        for pid in watchman.marked(f"{MARK}={self.mark}"):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue  # ended meanwhile
+            found.append((pid, words))
         return found
 
     def pid_of(self, program: str, near: str = "") -> int:
@@ -109,10 +121,11 @@ class Stage:
         return found
 
     def close(self) -> None:
-        """End what is left, as a user would with Ctrl-C; nothing may stay behind."""
+        """End what is left, as a user would with `kill`; nothing may stay behind. (Not with Ctrl-C's signal, which is
+        ignored where the tests were started in the background.)"""
         for process in self.started:
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+                process.terminate()
         for process in self.started:
             try:
                 process.wait(20)
@@ -122,8 +135,7 @@ class Stage:
         try:
             until(lambda: not self.alive(), 30, lambda: f"left behind: {self.alive()}")
         finally:
-            for pid, _ in self.alive():
-                os.kill(pid, signal.SIGKILL)
+            watchman.send_off(self.watchman)
 
     # ------------------------------------------------------------------------------------------------ runs
 
@@ -148,7 +160,7 @@ class Stage:
 
 def write_digits(folder: Path, names: tuple[str, ...]) -> None:
     """Digits for each name, every other client's turned upside down."""
-    from coterie.data.digits import Digits
+    from coterie.data.datasets.digits import Digits
 
     data = Digits()()
     x, y = data.domain.take(data.y.new_tensor(range(len(data.y))))

@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from coterie.config import read_file
-from coterie.events import Event, RoundDone
-from coterie.network.serve import Listening, serve
-from coterie.network.settings import read
+from coterie.network.flower.superlink import ServerEndpoint, serve
+from coterie.network.server.config import read
+from coterie.training.config import read_file
+from coterie.training.events import Event, RoundDone
 
 
 def main(run: str, port: str, *words: str) -> None:
@@ -29,7 +29,9 @@ def main(run: str, port: str, *words: str) -> None:
             with Path(f"{run}.books").open("a", encoding="utf-8") as books:
                 books.write(json.dumps(line) + "\n")
 
-    serve(config, path, Listening("127.0.0.1", int(port), Path("certs")), resume=resume, listeners=[note], say=_say)
+    serve(
+        config, path, ServerEndpoint("127.0.0.1", int(port), Path("certs")), resume=resume, listeners=[note], say=_say
+    )
 
 
 def _say(line: str) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import watchman
+
 BIN = Path(sys.executable).parent
 PORT = 6390
 
@@ -34,6 +36,8 @@ class Nodes:
     def __post_init__(self) -> None:
         self.token("token")
         self.namespaces = self._make_namespaces()
+        namespaces = [self._name(node) for node in (0, 1)] if self.namespaces else []
+        self.watchman = watchman.post(f"NODES_MARK={self.mark}", namespaces)
         self.addresses = ("10.77.0.1", "10.77.0.2") if self.namespaces else ("127.0.0.2", "127.0.0.3")
 
     @property
@@ -79,14 +83,7 @@ class Nodes:
 
     def alive(self, node: int | None = None) -> list[int]:
         """The processes that were started here, and their children, wherever those have gone."""
-        wanted = f"NODES_MARK={self.mark}".encode() if node is None else f"NODES_MARK={self.mark}-{node}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                variables = _read(entry / "environ").split(b"\0")
-                if any(v.startswith(wanted) for v in variables) and _state(entry) not in "ZX":
-                    found.append(int(entry.name))
-        return found
+        return watchman.marked(f"NODES_MARK={self.mark}" if node is None else f"NODES_MARK={self.mark}-{node}")
 
     def kill(self, node: int | None = None) -> None:
         """End them at once, without a word to the others."""
@@ -108,6 +105,7 @@ class Nodes:
             process.wait(timeout=60)
         for node in (0, 1) if self.namespaces else ():
             subprocess.run(["ip", "netns", "del", self._name(node)], check=True)
+        watchman.send_off(self.watchman)
         return self.alive()
 
     def wait_for(self, what: Callable[[], object], told: str, seconds: float = 180) -> None:
@@ -173,7 +171,3 @@ def _read(file: Path) -> bytes:
 
 def _command(pid: int) -> bytes:
     return _read(Path(f"/proc/{pid}/cmdline"))
-
-
-def _state(entry: Path) -> str:
-    return _read(entry / "stat").rpartition(b")")[2].split()[0].decode() if _read(entry / "stat") else "X"

@@ -15,7 +15,7 @@ import coterie.network
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.distributed
 
-APP = Path(coterie.network.__file__).parent / "app"
+APP = Path(coterie.network.__file__).parent / "flower" / "app_template"
 BIN = Path(sys.executable).parent
 
 

@@ -18,18 +18,21 @@ import torch
 from torch import nn
 
 import coterie
-from coterie.catalogue import METHODS
-from coterie.client import Moment
-from coterie.data.federation import Samples
+from conftest import PAPERS
+from coterie.client.answers import Moment
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit
+from coterie.data.domain import Samples
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.ray import Ray
-from coterie.engines.ray_cluster import join
-from coterie.engines.ray_models import Part, Scattered
-from coterie.engines.ray_worker import Worker
-from coterie.errors import CoterieError
-from coterie.model import Model
-from coterie.setup import make_engine
-from coterie.tasks import All, Fit, Fitted, Local
+from coterie.engines.factory import make_engine
+from coterie.engines.ray.cluster import join
+from coterie.engines.ray.engine import Ray
+from coterie.engines.ray.models import NodeModels, RayModels
+from coterie.engines.ray.worker import Worker
 
 ray = pytest.importorskip("ray")
 sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
@@ -73,7 +76,7 @@ def here(outcome: Outcome) -> Outcome:
 # ------------------------------------------------------------------------------------------------------- conformance
 
 
-@pytest.mark.parametrize("name", METHODS.places)
+@pytest.mark.parametrize("name", PAPERS)
 def test_a_method_does_the_same_as_in_one_process(engine: Ray, name: str) -> None:
     def run(how: Any) -> Any:
         method = toys.method(name, KEPT)
@@ -135,7 +138,7 @@ def test_a_round_that_needs_means_only_brings_no_model_here(
     with toys.engine(toys.REFERENCE, toys.toy()) as plain:
         expected = toys.one_round(method, state, plain, toys.toy(), range(10))
 
-    def never(self: Scattered) -> Any:
+    def never(self: RayModels) -> Any:
         raise AssertionError("models were gathered")
 
     combine = engine.combine
@@ -144,7 +147,7 @@ def test_a_round_that_needs_means_only_brings_no_model_here(
         summed.append(args)
         return combine(*args)
 
-    monkeypatch.setattr(Scattered, "gathered", never)
+    monkeypatch.setattr(RayModels, "gathered", never)
     monkeypatch.setattr(engine, "combine", counted)
     found = toys.one_round(method, state, engine, toys.toy(), range(10))
     toys.assert_same(found, expected, within=1e-5)
@@ -154,7 +157,7 @@ def test_a_round_that_needs_means_only_brings_no_model_here(
 def test_models_are_gathered_once(engine: Ray) -> None:
     (reply,) = engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0))).replies
     assert isinstance(reply, Fitted)
-    assert isinstance(reply.sent, Scattered)
+    assert isinstance(reply.sent, RayModels)
     assert (len(reply.sent), reply.sent.nbytes, reply.sent.dtype) == (10, 10 * 10 * 4, torch.float32)
     share = torch.rand(3, 10)
     share[1] = 0
@@ -174,20 +177,20 @@ def test_models_that_were_lost_are_computed_again(engine: Ray) -> None:
         (expected,) = plain.visit(again).replies
     assert isinstance(reply, Fitted)
     assert isinstance(expected, Fitted)
-    assert isinstance(reply.sent, Scattered)
+    assert isinstance(reply.sent, RayModels)
     share = torch.rand(2, 10)
     lose(reply.sent)
     torch.testing.assert_close(reply.sent.combined(share), share @ expected.models)
     assert torch.equal(reply.models, expected.models)
 
 
-def lose(models: Scattered) -> None:
+def lose(models: RayModels) -> None:
     """As if the node that held the first part had died with it."""
     doomed = ray.remote(num_cpus=0)(Worker).remote()
     ray.kill(doomed)
     gone = doomed.look_in.remote([])
     first, *rest = models._parts
-    models._parts = [Part(first.clients, first.node, gone), *rest]
+    models._parts = [NodeModels(first.clients, first.node, gone), *rest]
 
 
 # -------------------------------------------------------------------------------------------------------------- faults
@@ -242,7 +245,7 @@ def test_an_actor_killed_between_visits_is_replaced(engine: Ray) -> None:
 def test_where_there_is_no_core_it_says_so_and_waits(
     engine: Ray, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coterie.engines.ray.PATIENCE", 0.2)
+    monkeypatch.setattr("coterie.engines.ray.engine.PATIENCE", 0.2)
     engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0)))
     others = [ray.remote(num_cpus=1)(Worker).remote() for _ in range(2)]
     ray.get([other.look_in.remote([]) for other in others])
@@ -250,7 +253,7 @@ def test_where_there_is_no_core_it_says_so_and_waits(
     with toys.engine(("ray", 1), toys.toy()) as second:
         assert isinstance(second, Ray)
         for _ in range(4):
-            assert second._news([]) == []
+            assert second._wait([]) == []
     assert caplog.text.count("Ray has not started a worker yet") == 1
 
 
@@ -298,7 +301,7 @@ def test_an_engine_leaves_a_cluster_that_it_did_not_join(engine: Ray) -> None:
 
 def test_an_address_where_nobody_answers_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would try for many minutes."""
-    monkeypatch.setattr("coterie.engines.ray_cluster.PAUSE", 0.1)
+    monkeypatch.setattr("coterie.engines.ray.cluster.PAUSE", 0.1)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(CoterieError, match=r"nobody answers at 127.0.0.1:1; is `ray start --head`"):
         join("127.0.0.1:1", 1)

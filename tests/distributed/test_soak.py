@@ -1,4 +1,5 @@
-"""Fifty rounds during which clients, the SuperLink and the server are killed at random; then the run is done again in
+"""Fifty rounds during which clients, the SuperLink and the server are killed at random, and uploads break off in the
+middle; then the run is done again in
 one process, with the same clients answering in every round, and must come to the same models.
 
 pytest -m "slow and distributed" tests/distributed/test_soak.py; its figures go to build/soak.json.
@@ -21,18 +22,19 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from cutting import CUT
 from federation import Stage, write_digits
 
-from coterie.config import build_method
 from coterie.data.federation import Federation
-from coterie.driver import drive
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.events import Event
-from coterie.network.own import own_data
-from coterie.network.settings import read
-from coterie.setup import as_model
-from coterie.store import RunDirectory
+from coterie.network.client.data import own_data
+from coterie.network.server.config import read
+from coterie.training.assembly import Run
+from coterie.training.build import as_model, build_method
+from coterie.training.events import Event
+from coterie.training.loop import train
+from coterie.training.run_directory import RunDirectory
 
 sys.path.append(str(Path(__file__).parent.parent / "conformance"))
 from comings import Door
@@ -55,6 +57,7 @@ class Figures:
     rounds: int = 0
     clients_killed: int = 0
     clients_back: int = 0
+    uploads_cut: int = 0  # the answer announced, a part of it sent, and the SuperNode gone
     superlinks_killed: int = 0
     servers_killed: int = 0
     missed: int = 0  # answers that never came, of all that were asked for
@@ -62,6 +65,7 @@ class Figures:
     updates_lost: int = 0  # answers that the server had taken and the final models do not hold
     wrong_results: int = 0  # numbers of the final models that differ from the replay's
     seconds: int = 0
+    longest: float = 0  # seconds of a round
     kinds: dict[str, int] = field(default_factory=dict)  # why answers were missed
 
 
@@ -70,7 +74,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     write_digits(tmp_path, NAMES)
     made = Stage(tmp_path)
     clients = [word for name in NAMES for word in ("--client", name)]
-    command = [sys.executable, "-m", "coterie.cli", "certs", "certs", *clients]
+    command = [sys.executable, "-m", "coterie.tools.cli.main", "certs", "certs", *clients]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     try:
         yield made
@@ -81,7 +85,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def torment(stage: Stage, figures: Figures) -> None:
     """Start everything, and kill something every few seconds until all rounds are done."""
     chance = random.Random(8)
-    clients = {name: stage.client(name) for name in NAMES}
+    clients = {name: stage.cutting_client(name) for name in NAMES}
     books = str(Path(__file__).with_name("keeping_books.py"))
     server = stage.start("server", books, "run", str(stage.port), *WORDS)
     began, next_blow = time.monotonic(), time.monotonic() + 40
@@ -92,7 +96,7 @@ def torment(stage: Stage, figures: Figures) -> None:
             server = stage.start("server", books, "run", str(stage.port), *WORDS)
         for name, process in clients.items():
             if process.poll() is not None and chance.random() < 0.1:  # a second: it is back after ten, on average
-                clients[name] = stage.client(name)
+                clients[name] = stage.cutting_client(name)
                 figures.clients_back += 1
         if time.monotonic() > next_blow and len(stage.rounds("run")) < ROUNDS - 1:
             next_blow = time.monotonic() + chance.uniform(10, 40)
@@ -108,12 +112,17 @@ def _blow(
     server: subprocess.Popen[bytes],
     figures: Figures,
 ) -> None:
-    what = chance.choices(["client", "superlink", "server"], [4, 1, 1])[0]
+    what = chance.choices(["client", "upload", "superlink", "server"], [3, 2, 1, 1])[0]
     alive = [process for process in clients.values() if process.poll() is None]
     links = [pid for pid, words in stage.alive() if "flower-superlink" in words]
     if what == "client" and len(alive) > 2:
         chance.choice(alive).kill()
         figures.clients_killed += 1
+    elif what == "upload":
+        mark = stage.path / f"state-{chance.choice(NAMES)}" / CUT
+        if mark.parent.is_dir() and not mark.exists():
+            mark.touch()
+            figures.uploads_cut += 1
     elif what == "superlink" and links:
         os.kill(links[0], signal.SIGKILL)
         figures.superlinks_killed += 1
@@ -162,7 +171,7 @@ def replay(stage: Stage, lines: dict[int, dict[str, list[int]]]) -> Path:
     def listen(event: Event) -> None:
         door.listen(event)
 
-    drive(method, model, door, config.settings, engine, store, [listen])
+    train(Run(method, model, door, config.settings, engine, store, [listen]))
     return path
 
 
@@ -186,6 +195,8 @@ def test_fifty_rounds_with_random_kills(stage: Stage) -> None:
     figures.missed = sum(len(line["missing"]) for line in rounds)
     figures.updates_lost = sum(abs(line["answered"] - len(lines[line["round"]]["answered"])) for line in rounds)
     figures.kinds = dict(Counter(m["reason"].split(" (")[0] for line in rounds for m in line["missing"]))
+    figures.uploads_cut -= len(list(stage.path.glob(f"state-*/{CUT}")))  # of clients that sent nothing any more
+    figures.longest = round(max(line["seconds"] for line in rounds), 1)
     figures.seconds = round(time.monotonic() - began)
     build = Path(__file__).parent.parent.parent / "build"
     build.mkdir(exist_ok=True)

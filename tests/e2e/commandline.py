@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 from torch import Tensor
 
-COMMAND = [sys.executable, "-m", "coterie.cli"]
+COMMAND = [sys.executable, "-m", "coterie.tools.cli.main"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::ResourceWarning"}
 
 # A run of a second: 8 clients, two rounds.
@@ -52,7 +52,7 @@ class Shell:
     capture: pytest.CaptureFixture[str]
 
     def __call__(self, *words: str | Path) -> Said:
-        from coterie.cli import main
+        from coterie.tools.cli.main import main
 
         self.patch.chdir(self.cwd)
         self.patch.setattr(sys, "path", list(sys.path))

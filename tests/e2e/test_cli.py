@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 import coterie
-from coterie.config import build, build_method, read, resolved
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
+from coterie.training.build import build, build_method, resolved
+from coterie.training.config import read
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"], ["-h"]])
 def test_help_does_not_wait_for_torch(words: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom coterie.cli import main\nsys.argv = ['coterie', *sys.argv[1:]]\n"
+        "import sys\nfrom coterie.tools.cli.main import main\nsys.argv = ['coterie', *sys.argv[1:]]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "heavy = {'torch', 'sklearn', 'numpy', 'scipy'} & set(sys.modules)\nassert not heavy, heavy\n"
     )
@@ -115,7 +116,7 @@ def test_contents_of_a_run_directory(ran: tuple[commandline.Said, Path]) -> None
     said, path = ran
     assert {p.name for p in path.iterdir()} == {
         *("config.yaml", "run.json", "rounds.jsonl", "assignments.json", "clients.json", "checkpoints"),
-        *("trace.jsonl", "sketch.safetensors"),
+        *("trace.jsonl", "sketch.safetensors", "serving.json", "status.json"),
     }
     about = commandline.strictly((path / "run.json").read_text())
     assert about["seed"] == 3
@@ -194,6 +195,7 @@ def test_a_loss_beyond_all_bounds_is_still_json(shell: commandline.Shell) -> Non
         shutil.rmtree(shell.cwd / "runs")
 
 
+@pytest.mark.exhaustive
 def test_demo(tmp_path: Path) -> None:
     """The clustered run is clearly better: tens of points, and the hidden clusters are found exactly."""
     said = commandline.coterie("demo", "--json", cwd=tmp_path)
@@ -269,9 +271,10 @@ def data(clients=5):
 '''
 
 
+@pytest.mark.exhaustive
 def test_own_method_model_and_data(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    words = ["method.name=mine:Mine", "model.name=mine:Net", "data.name=mine:data", "rounds=6"]
+    words = ["method.name=mine:Mine", "model.name=mine:Net", "data.name=mine:data", "rounds=2"]
     more = ["method.pace=0.25", "model.hidden=9", "data.clients=4"]
     said = commandline.coterie("run", *words, *more, "--out", "own", "--json", cwd=tmp_path)
     assert said.code == 0, said.err
@@ -282,7 +285,11 @@ def test_own_method_model_and_data(tmp_path: Path) -> None:
     assert config["model"] == {"name": "mine:Net", "hidden": 9}
     assert commandline.last_tensors(tmp_path / "own")["state/0"].shape == (6 * 9 + 9 + 9 * 3 + 3,)
     # Its state of its own class is resumed, too.
-    again = commandline.coterie("run", "--resume", "own", "--json", cwd=tmp_path)
+    refused = commandline.coterie("run", "--resume", "own", "--json", cwd=tmp_path)
+    assert refused.code == 2
+    assert "--trust" in refused.err
+    trust = [word for name in ("Mine", "Net", "data") for word in ("--trust", f"mine:{name}")]
+    again = commandline.coterie("run", "--resume", "own", *trust, "--json", cwd=tmp_path)
     assert again.code == 0, again.err
     assert {**again.json, "seconds": 0} == {**said.json, "seconds": 0}
 
@@ -328,13 +335,17 @@ def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:
 
 
 def test_a_new_method_keeps_what_it_knows_and_drops_the_rest() -> None:
-    words = ["method.k=3", "method.features=all", "method.kmeans=fresh"]
-    assert read(None, [*words, "method.name=fesem"]).method.params == {"k": 3, "features": "all", "kmeans": "fresh"}
+    words = ["method.k=3", "method.features=all", "method.kmeans_weights=equal"]
+    assert read(None, [*words, "method.name=fesem"]).method.params == {
+        "k": 3,
+        "features": "all",
+        "kmeans_weights": "equal",
+    }
     assert read(None, [*words, "method.name=ifca"]).method.params == {"k": 3}
     assert read(None, [*words, "method.name=fedavg"]).method.params == {}
     # What is said after the name is meant for the new one.
     with pytest.raises(CoterieError, match=r"method\.k"):
-        coterie.config.build_method(read(None, ["method.name=fedavg", "method.k=3"]))
+        coterie.training.build.build_method(read(None, ["method.name=fedavg", "method.k=3"]))
 
 
 def test_a_new_data_source_drops_a_partition_it_cannot_use() -> None:

@@ -15,13 +15,16 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 
-from coterie import comparecli, console
-from coterie.config import read
-from coterie.events import RoundDone, RunStarted, Snapshot
-from coterie.execute import execute
-from coterie.grid import Outcome
-from coterie.metrics import Summary
-from coterie.tasks import Evaluated
+from coterie.core import processes
+from coterie.core.metrics import Summary
+from coterie.core.replies import Evaluated
+from coterie.tools.cli import compare, console
+from coterie.tools.experiments.grid import Outcome
+from coterie.tools.report.record import read_run
+from coterie.training.config import read
+from coterie.training.events import RoundDone, RunStarted, Snapshot
+from coterie.training.execute import execute
+from coterie.training.score_text import cluster_scores
 
 GRID = (*commandline.QUICK, "method=fedavg,wecfl", "method.k=2", "seeds=2")
 
@@ -40,6 +43,7 @@ def alone(words: list[str], path: Path) -> Path:
 # ------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.exhaustive
 def test_a_grid_is_run_kept_resumed_and_compared(shell: commandline.Shell, tmp_path: Path) -> None:
     said = shell("compare", *GRID, "--out", "g", "--jobs", "2", "--json")
     assert said.code == 0, said.err
@@ -111,6 +115,30 @@ def test_a_failing_run_does_not_stop_the_others(shell: commandline.Shell, tmp_pa
     assert failed["run_dir"] == "runs/compare-1/mine-Broken,wrong1/seed-0"
     assert "nobody can [do] this" in failed["why"]
     assert "failed: runs/compare-1/mine-Broken,wrong1/seed-0: " in said.err
+    # The report has both: what failed is a row of the ranking and of the runs, with its reason.
+    page = Path(shell.cwd / found["report"]).read_text(encoding="utf-8")
+    assert "2 runs, 2 configurations, 1 failed" in page
+    assert ">failed: ValueError: nobody can [do] this" in page
+    assert page.count('<span class="status failed">failed</span>') >= 2
+
+
+def test_a_report_is_written_though_all_runs_failed_before_they_began(
+    shell: commandline.Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(runs: Any, *_: Any) -> list[Any]:
+        return [processes.Failed(run, "visits.csv: <b>cannot</b> be read") for run in runs]
+
+    monkeypatch.setattr(compare, "carry_out", fail)
+    words = [*commandline.QUICK, "seeds=2", "--out", "g"]
+    said = shell("compare", *words, "--json")
+    assert said.code == 1, said.err
+    assert len(commandline.strictly(said.out)["failed"]) == 2
+    page = (shell.cwd / "g" / "report.html").read_text(encoding="utf-8")
+    assert "2 runs, 1 configuration, 2 failed" in page
+    assert ">failed: visits.csv: &lt;b&gt;cannot&lt;/b&gt; be read</td>" in page
+    record = read_run(shell.cwd / "g" / "wecfl" / "seed-1")
+    assert (record.status, record.problem) == ("failed", "visits.csv: <b>cannot</b> be read")
+    assert "2 to go on with" in shell("compare", *words).err  # the directories are no obstacle to another try
 
 
 @pytest.mark.parametrize(
@@ -145,7 +173,7 @@ def test_an_interrupt_says_how_to_go_on(shell: commandline.Shell, monkeypatch: p
     def interrupted(*_: Any) -> list[Any]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparecli, "carry_out", interrupted)
+    monkeypatch.setattr(compare, "carry_out", interrupted)
     said = shell("compare", *commandline.QUICK, "data.partition.angles=[0,90]", "seeds=2", "--out", "here")
     assert said.code == 130
     assert "go on with: coterie compare " in said.err
@@ -217,7 +245,7 @@ def evaluated(choice: list[int], accuracy: list[float], n: list[int]) -> Evaluat
 
 
 def test_clusters_are_scored_by_their_test_samples() -> None:
-    found = console.cluster_scores(evaluated([2, 0, 2, 5], [0.5, 1.0, 0.8, float("nan")], [10, 5, 20, 0]))
+    found = cluster_scores(evaluated([2, 0, 2, 5], [0.5, 1.0, 0.8, float("nan")], [10, 5, 20, 0]))
     assert [(row.cluster, row.clients) for row in found] == [(0, 1), (2, 2), (5, 1)]
     assert found[0].accuracy == 1.0
     assert found[1].accuracy == pytest.approx((0.5 * 10 + 0.8 * 20) / 30)

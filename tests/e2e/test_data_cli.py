@@ -11,18 +11,18 @@ from typing import Any
 
 import commandline
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 import yaml
 from PIL import Image
-from pyarrow import parquet
 
 import coterie
-from coterie.catalogue import DATASETS
-from coterie.config import build_data, read
-from coterie.data.about import File, md5_of
-from coterie.data.idx import MNIST
+from coterie.core.registry import DATASETS
+from coterie.data.datasets import facts
+from coterie.data.datasets.idx import MNIST
+from coterie.data.download.specs import File, md5_of
+from coterie.training.build import build_data
+from coterie.training.config import read
 
 LISTED = ["name", "summary", "paper", "state"]
 OWNERS = np.repeat(["ann", "bob", "cem", "dora"], [30, 20, 24, 26])
@@ -66,9 +66,10 @@ def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
         (place / file).write_bytes(head + array.astype(np.uint8).tobytes())
     files = tuple(
-        File(file.name, md5_of(place / file.name), (place / file.name).stat().st_size) for file in MNIST.about.files
+        File(file.name, md5_of(place / file.name), (place / file.name).stat().st_size) for file in MNIST.spec.files
     )
-    monkeypatch.setattr(MNIST, "about", dataclasses.replace(MNIST.about, files=files, sources=()))
+    monkeypatch.setattr(MNIST, "spec", dataclasses.replace(MNIST.spec, files=files, sources=()))
+    monkeypatch.setitem(facts.PUBLIC, "mnist", MNIST.spec)
 
     def put(into: str, *, compressed: bool = False) -> Path:
         (tmp_path / into).mkdir(parents=True)
@@ -130,7 +131,7 @@ def test_every_data_set_has_its_facts(name: str, shell: commandline.Shell) -> No
     assert facts["name"] == name
     assert facts["what it is"].strip()
     assert {"here?", "parameters"} <= set(facts)
-    if hasattr(DATASETS.find(name), "about"):
+    if hasattr(DATASETS.find(name), "spec"):
         assert {"title", "shape", "classes", "samples", "download", "licence", "homepage", "sources", "place"} < set(
             facts
         )
@@ -293,6 +294,8 @@ def write_csv(folder: Path) -> list[str]:
 
 
 def write_parquet(folder: Path) -> list[str]:
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
     x, y = samples()
     columns = {name: x[:, i] for i, name in enumerate("abcd")} | {"y": y, "client": OWNERS}
     parquet.write_table(pa.table(columns), folder / "mine.parquet")
@@ -348,7 +351,7 @@ def test_columns_without_numbers_are_left_out_and_named(shell: commandline.Shell
     (shell.cwd / "sex.csv").write_text(f"a,sex,y,client\n{rows}\n", encoding="utf-8")
     words = ("data.name=csv", "data.path=sex.csv", "data.y=y", "method.k=2", "rounds=1", "--out", "run")
     said = shell("run", *words)
-    assert "inputs: a\nleft out, having no numbers: sex\n" in said.err
+    assert "inputs: a\nleft out (not numeric): sex\n" in said.err
 
 
 def test_what_was_taken_of_a_table_is_said(shell: commandline.Shell) -> None:

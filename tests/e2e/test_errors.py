@@ -19,12 +19,15 @@ import typer
 from torch import nn
 
 import coterie
-from coterie import checkpoint
-from coterie.byclient import ByClient
-from coterie.catalogue import METHODS
-from coterie.errors import CoterieError
-from coterie.memory import Memory
-from coterie.methods.clusters import Clusters
+from conftest import few
+from coterie.client.memory import Memory
+from coterie.core.client_table import ByClient
+from coterie.core.errors import CoterieError
+from coterie.core.registry import METHODS
+from coterie.methods.hard_clusters import Clusters
+from coterie.training import checkpoint
+from coterie.training.config import read
+from coterie.training.execute import execute
 from coterie.zoo import MLP
 
 
@@ -144,7 +147,7 @@ def test_bad_input(what: str, shell: commandline.Shell) -> None:
     assert snapshot(shell.cwd) == {}, "something was left behind"
 
 
-@pytest.mark.parametrize("what", ["method", "participation 9999", "resume of nothing"])
+@pytest.mark.parametrize("what", few(["method", "participation 9999", "resume of nothing"], "method"))
 def test_bad_input_to_the_real_command(what: str, tmp_path: Path) -> None:
     words, named = BAD[what]
     refused(commandline.coterie("run", *words, "--json", cwd=tmp_path), *named)
@@ -174,8 +177,8 @@ FILES: dict[str, tuple[bytes, list[str]]] = {
     "a name that is a number": (b"method: {name: 3}\n", ["method.name"]),
     "python tag": (b"method: !!python/object/apply:os.getcwd []\n", ["bad.yaml"]),
     "duplicate nothing": (b"method:\n", ["method"]),
-    "a key twice": (b"rounds: 2\nseed: 1\nrounds: 3\n", ["bad.yaml", "'rounds' stands there twice", "line 3"]),
-    "a key twice below": (b"method: {name: wecfl, k: 2, k: 3}\n", ["bad.yaml", "'k' stands there twice"]),
+    "a key twice": (b"rounds: 2\nseed: 1\nrounds: 3\n", ["bad.yaml", "duplicate key 'rounds'", "line 3"]),
+    "a key twice below": (b"method: {name: wecfl, k: 2, k: 3}\n", ["bad.yaml", "duplicate key 'k'"]),
 }
 
 
@@ -386,15 +389,16 @@ def test_a_method_that_breaks_its_model_is_not_told_to_wait_for_clients(shell: c
     words = ("data.name=own_data:fine", "rounds=1", "method.name=own_data:Diverging", "--out", "run")
     said = shell("run", *words)
     assert said.code == 2
-    assert "All rounds are done and saved in run" in said.err
+    assert "round 1: the steps of training diverge" in said.err
     assert "once clients are there" not in said.err
 
 
 def test_an_interrupt_before_a_run_has_begun_does_not_offer_to_resume_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from coterie import cli, execute
-    from coterie.config import read
+    from coterie.tools.cli import main
+    from coterie.training import execute
+    from coterie.training.config import read
 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -404,7 +408,7 @@ def test_an_interrupt_before_a_run_has_begun_does_not_offer_to_resume_it(
         if begun:
             (tmp_path / "config.yaml").write_text("rounds: 1\n", encoding="utf-8")
         with pytest.raises(typer.Exit):
-            cli._run(read(None), tmp_path, resume=False, quiet=True)
+            main._run(read(None), tmp_path, resume=False, quiet=True)
         assert told in capsys.readouterr().err
 
 
@@ -472,7 +476,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, to be copied."""
     folder = tmp_path_factory.mktemp("finished")
-    assert commandline.coterie("run", *commandline.QUICK, "--out", "run", cwd=folder).code == 0
+    execute(read(None, commandline.QUICK), folder / "run")
     return folder / "run"
 
 

@@ -20,8 +20,9 @@ import yaml
 from torch import Tensor
 
 import coterie
-from coterie.events import RoundDone
+from conftest import few
 from coterie.methods.contract import Ask
+from coterie.training.events import RoundDone
 
 BASE = ("data.partition.clients=12", "rounds=12", "checkpoint_every=3", "seed=2", "participation=0.5")
 KINDS = {
@@ -40,14 +41,23 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return commandline.Shell(tmp_path, monkeypatch, capsys)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs that were left alone."""
-    folder = tmp_path_factory.mktemp("whole")
-    for kind, words in KINDS.items():
-        said = commandline.coterie("run", *BASE, *words, "--out", kind, cwd=folder)
+class Whole(dict[str, Path]):
+    """Runs that were left alone, each begun when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, kind: str) -> Path:
+        said = commandline.coterie("run", *BASE, *KINDS[kind], "--out", kind, cwd=self.folder)
         assert said.code == 0, said.err
-    return {kind: folder / kind for kind in KINDS}
+        self[kind] = self.folder / kind
+        return self[kind]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(tmp_path_factory.mktemp("whole"))
 
 
 def lines(run: Path) -> int:
@@ -55,8 +65,17 @@ def lines(run: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize(("kind", "after"), [("wecfl", -1), ("wecfl", 0), ("wecfl", 4), ("wecfl", 8), ("fedavg", 5)])
-def test_killed_and_resumed(kind: str, after: int, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        ("wecfl", 4),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (("wecfl", -1), ("wecfl", 0), ("wecfl", 8), ("fedavg", 5))
+        ),
+    ],
+)
+def test_killed_and_resumed(kind: str, after: int, shell: commandline.Shell, whole: Whole) -> None:
     """-1: as soon as the directory is described; 0: in the first round; n: as soon as n rounds are logged."""
     run = shell.cwd / "run"
     command = [*commandline.COMMAND, "run", *BASE, *KINDS[kind], "--out", str(run)]
@@ -70,7 +89,7 @@ def test_killed_and_resumed(kind: str, after: int, shell: commandline.Shell, who
     assert process.returncode == -signal.SIGKILL, "the run was over before it could be killed"
     assert not (run / "assignments.json").exists()
     resume = ("run", "--resume", run, "--json")
-    said = commandline.coterie(*resume, cwd=shell.cwd) if after == 4 else shell(*resume)
+    said = commandline.coterie(*resume, cwd=shell.cwd) if after == 8 else shell(*resume)
     assert said.code == 0, said.err
     assert said.json["rounds"] == 12
     commandline.assert_same_run(run, whole[kind])
@@ -79,8 +98,8 @@ def test_killed_and_resumed(kind: str, after: int, shell: commandline.Shell, who
 # Runs that kill themselves at an exact moment: just before, or just after, the n-th call of a function.
 SUICIDES = """
 import importlib, json, os, signal, sys
-from coterie.cli import main
-import coterie.driver
+from coterie.tools.cli.main import main
+import coterie.training.loop
 
 def arm(where, name, number, when):
     owner = importlib.import_module(where.partition(":")[0])
@@ -109,9 +128,14 @@ for out, moment in json.loads(sys.argv[1]).items():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, moment
 """
 
-FILES = "coterie.checkpoint", "replace_durably"
-LOG = "coterie.store:RunDirectory", "listen"  # the start, then every round, then the end
-SAVE = "coterie.store:RunDirectory", "save"
+FILES = "coterie.core.files", "replace_durably"
+CHECKPOINT = "coterie.training.checkpoint", "replace_durably"
+DESCRIPTION = (
+    "coterie.training.run_directory:RunDirectory",
+    "_write",
+)  # serving.json, run.json, assignments.json, clients.json
+LOG = "coterie.training.run_directory:RunDirectory", "listen"  # the start, then every round, then the end
+SAVE = "coterie.training.run_directory:RunDirectory", "save"
 MOMENTS = {
     "before the configuration is in place": (*FILES, 1, "before"),
     "with the configuration and nothing else": (*FILES, 1, "after"),
@@ -122,21 +146,22 @@ MOMENTS = {
     "after the second line, which a checkpoint goes with": (*LOG, 3, "after"),
     "before the second checkpoint": (*SAVE, 2, "before"),
     "after the second checkpoint": (*SAVE, 2, "after"),
-    "with the second checkpoint written but not in place": (*FILES, 4, "before"),
+    "with the second checkpoint written but not in place": (*CHECKPOINT, 2, "before"),
     "before the last line": (*LOG, 7, "before"),
     "after the last line": (*LOG, 7, "after"),
     "with all rounds done and nothing said of clients": (*LOG, 8, "before"),
-    "with assignments and no clients": (*FILES, 6, "after"),
+    "with assignments and no clients": (*DESCRIPTION, 3, "after"),
     "with everything": (*LOG, 8, "after"),
 }
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What such runs have left behind."""
+def killed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Path]:
+    """What such runs have left behind, for the tests that were chosen."""
     folder = tmp_path_factory.mktemp("killed")
-    runs = {moment: folder / f"run-{i}" for i, moment in enumerate(MOMENTS)}
-    moments = json.dumps({str(runs[moment]): MOMENTS[moment] for moment in MOMENTS})
+    chosen = [item.callspec.params.get("moment") for item in request.session.items if hasattr(item, "callspec")]
+    runs = {moment: folder / f"run-{i}" for i, moment in enumerate(MOMENTS) if moment in chosen}
+    moments = json.dumps({str(run): MOMENTS[moment] for moment, run in runs.items()})
     done = subprocess.run(
         [sys.executable, "-c", SUICIDES, moments, *BASE, *KINDS["brief"]],
         env=commandline.ENVIRONMENT,
@@ -149,9 +174,15 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return runs
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    few(
+        MOMENTS,
+        "with the second checkpoint written but not in place",
+    ),
+)
 def test_killed_at_an_exact_moment(
-    moment: str, shell: commandline.Shell, killed: dict[str, Path], whole: dict[str, Path]
+    moment: str, shell: commandline.Shell, killed: dict[str, Path], whole: Whole
 ) -> None:
     run = killed[moment]
     # Without the configuration there is nothing to go on from, not even what was asked: the same command must do.
@@ -166,8 +197,8 @@ def test_killed_at_an_exact_moment(
 # ----------------------------------------------------------------------------------------- other ways to go on
 
 
-@pytest.mark.parametrize("kind", ["wecfl", "fedavg"])
-def test_more_rounds_are_a_longer_run(kind: str, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.parametrize("kind", few(["wecfl", "fedavg"], "wecfl"))
+def test_more_rounds_are_a_longer_run(kind: str, shell: commandline.Shell, whole: Whole) -> None:
     assert shell("run", *BASE, *KINDS[kind], "rounds=5", "--out", "run").code == 0
     said = shell("run", "--resume", "run", "rounds=12", "--json")
     assert said.code == 0, said.err
@@ -178,8 +209,8 @@ def test_more_rounds_are_a_longer_run(kind: str, shell: commandline.Shell, whole
     assert shell("run", "--resume", "run", "--json").json["rounds"] == 12
 
 
-@pytest.mark.parametrize("kind", ["wecfl", "fedavg"])
-def test_a_finished_run_stays_as_it_is(kind: str, shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.parametrize("kind", few(["wecfl", "fedavg"], "wecfl"))
+def test_a_finished_run_stays_as_it_is(kind: str, shell: commandline.Shell, whole: Whole) -> None:
     run = shell.cwd / "run"
     shutil.copytree(whole[kind], run)
     first = shell("run", "--resume", run, "--json")
@@ -190,20 +221,22 @@ def test_a_finished_run_stays_as_it_is(kind: str, shell: commandline.Shell, whol
     commandline.assert_same_run(run, whole[kind])
 
 
-def test_twice_interrupted(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.exhaustive
+def test_twice_interrupted(shell: commandline.Shell, whole: Whole) -> None:
     assert shell("run", *BASE, *KINDS["wecfl"], "rounds=2", "--out", "run").code == 0
     for rounds in (7, 12):
         assert shell("run", "--resume", "run", f"rounds={rounds}").code == 0
     commandline.assert_same_run(shell.cwd / "run", whole["wecfl"])
 
 
-def test_resumed_with_another_engine(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.exhaustive
+def test_resumed_with_another_engine(shell: commandline.Shell, whole: Whole) -> None:
     assert shell("run", *BASE, *KINDS["wecfl"], "rounds=5", "--out", "run").code == 0
     assert shell("run", "--resume", "run", "rounds=12", "engine.workers=1").code == 0
     commandline.assert_same_run(shell.cwd / "run", whole["wecfl"])
 
 
-def test_rubbish_of_a_crash_is_survived(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+def test_rubbish_of_a_crash_is_survived(shell: commandline.Shell, whole: Whole) -> None:
     run = shell.cwd / "run"
     assert shell("run", *BASE, *KINDS["wecfl"], "rounds=6", "--out", run).code == 0
     (run / "checkpoints" / "round-000009.safetensors.part").write_bytes(b"half of a checkpoi")
@@ -217,23 +250,21 @@ def test_rubbish_of_a_crash_is_survived(shell: commandline.Shell, whole: dict[st
     assert not list((run / "checkpoints").glob("*.part"))
 
 
-def test_a_damaged_last_checkpoint_can_be_deleted(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+def test_a_damaged_last_checkpoint_is_passed_over(shell: commandline.Shell, whole: Whole) -> None:
     run = shell.cwd / "run"
     shutil.copytree(whole["wecfl"], run)
     last = commandline.checkpoints(run)[-1]
     last.write_bytes(last.read_bytes()[:-100])
     said = shell("run", "--resume", run)
-    assert said.code == 2
-    assert last.name in said.err
-    last.unlink()  # as the message says
-    assert shell("run", "--resume", run).code == 0
+    assert said.code == 0
+    assert f"{last.name}: damaged; the run goes on after round 9" in " ".join(said.err.split())
     commandline.assert_same_run(run, whole["wecfl"])
 
 
-def test_two_checkpoints_are_kept(whole: dict[str, Path]) -> None:
-    for kind in ("wecfl", "fedavg"):
-        names = [p.name for p in sorted((whole[kind] / "checkpoints").iterdir())]
-        assert names == ["round-000009.safetensors", "round-000012.safetensors", "sketch-before.safetensors"]
+@pytest.mark.parametrize("kind", few(["wecfl", "fedavg"], "wecfl"))
+def test_two_checkpoints_are_kept(kind: str, whole: Whole) -> None:
+    names = [p.name for p in sorted((whole[kind] / "checkpoints").iterdir())]
+    assert names == ["round-000009.safetensors", "round-000012.safetensors", "sketch-before.safetensors"]
 
 
 def test_a_quorum_that_stopped_a_run_can_be_lowered(shell: commandline.Shell) -> None:
@@ -312,16 +343,17 @@ def test_a_run_that_lost_its_quorum_goes_on_with_a_lower_one(shell: commandline.
     assert lines(shell.cwd / "run") == 12
 
 
-def test_without_checkpoints_it_says_that_it_begins_anew(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+def test_without_checkpoints_it_says_that_it_begins_anew(shell: commandline.Shell, whole: Whole) -> None:
     shutil.copytree(whole["brief"], shell.cwd / "run")
     shutil.rmtree(shell.cwd / "run" / "checkpoints")
     said = shell("run", "--resume", "run")
     assert said.code == 0
-    assert "has no checkpoint to go on from, so it begins anew" in said.out + said.err
+    assert "has no checkpoint to resume from, so it starts from the beginning" in said.out + said.err
     assert lines(shell.cwd / "run") == lines(whole["brief"])
 
 
-def test_two_processes_do_not_work_on_the_same_run(shell: commandline.Shell, whole: dict[str, Path]) -> None:
+@pytest.mark.exhaustive
+def test_two_processes_do_not_work_on_the_same_run(shell: commandline.Shell, whole: Whole) -> None:
     run = shell.cwd / "run"
     shutil.copytree(whole["brief"], run)
     said: list[commandline.Said] = []
@@ -330,8 +362,8 @@ def test_two_processes_do_not_work_on_the_same_run(shell: commandline.Shell, who
         if isinstance(event, RoundDone) and not said:
             said.append(commandline.coterie("run", "--resume", run, cwd=shell.cwd))
 
-    from coterie.config import read
-    from coterie.execute import execute
+    from coterie.training.config import read
+    from coterie.training.execute import execute
 
     config = read(None, ["rounds=7"], base=yaml.safe_load((run / "config.yaml").read_text()))
     execute(config, run, resume=True, listeners=[meanwhile])

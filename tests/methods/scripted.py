@@ -1,43 +1,59 @@
-"""What the tests of single methods share: an `ask` that follows a script, and short ways to write answers down."""
+"""What the tests of single methods share: clients that are imagined, and short ways to look at what was asked."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.byclient import ByClient
-from coterie.model import Model
-from coterie.tasks import All, Best, Cohort, Fit, Fitted, Local, Pick, Ref, Reply, Roster, Score, Scored, Task
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.earlier_runs import NAMES, todays_method
+from coterie.core.errors import NoAnswerError
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.moved_options import OPTIONS
+from coterie.core.references import All, Best, Pick, Ref
+from coterie.core.registry import METHODS
+from coterie.core.replies import Fitted, Reply, Scored
+from coterie.core.tasks import Fit, Score, Task
+from coterie.methods.contract import Method
+from coterie.testing import ScriptedAsk as ScriptedAsk
+from coterie.testing import fitted as fitted
+from coterie.testing import make_cohort as make_cohort
+from coterie.testing import make_roster as make_roster
+from coterie.testing import scored as scored
 
 LOCAL = Local(steps=7, lr=0.25)
 TWO = Model(lambda: nn.Linear(2, 1, bias=False))  # a model is two numbers
 FOUR = Model(lambda: nn.Linear(2, 2, bias=False))  # or four
 
-Answer: TypeAlias = Reply | list[Reply] | Callable[[Any], Reply | list[Reply]]
+
+def silence(task: object) -> Any:
+    """Nobody answers, of which `ask` tells with an error."""
+    raise NoAnswerError("round 1: nobody answered")
 
 
-class ScriptedAsk:
-    """Answers from its script, in order: a reply, or a function that looks at what is asked and gives one."""
+def played(method: Method[Any], state: Any, cohort: Cohort, ask: Any) -> Any:
+    """The state after a round, as the round loop has it: unchanged where nobody answers."""
+    try:
+        return method.round(state, cohort, ask)
+    except NoAnswerError:
+        return state
 
-    def __init__(self, *answers: Answer) -> None:
-        self.asked: list[Any] = []
-        self._left = list(answers)
 
-    def __call__(self, task: Any, /) -> Any:
-        self.asked.append(task)
-        assert self._left, f"question {len(self.asked)} is one too many: {task}"
-        answer = self._left.pop(0)
-        return answer(task) if callable(answer) else answer
-
-    @property
-    def done(self) -> bool:
-        """Whether the whole script was played."""
-        return not self._left
+def variant(kind: type[Any], **options: Any) -> Any:
+    """The variant of a method (its authors', or an ablation) that differs from the paper's in these options only."""
+    moved = OPTIONS[kind.__name__]
+    paper = kind(**{key: value for key, value in options.items() if key not in moved})
+    plain = {field.name: getattr(paper, field.name) for field in dataclasses.fields(paper)}
+    usual = {key: option.usual for key, option in moved.items() if option.gone}
+    tree = todays_method({"name": NAMES[kind.__name__]} | plain | usual | options)
+    return METHODS.find(tree.pop("name"))(**tree)
 
 
 class Imagined:
@@ -64,7 +80,7 @@ class Imagined:
         ids = [i for i in (self.cohort.ids if task.on is None else task.on).tolist() if i not in self.missing]
         n = size(self.cohort.roster, ids)
         if isinstance(task, Score):
-            rows = torch.tensor([list(self.losses[i]) for i in ids]).reshape(len(ids), len(task.centers))
+            rows = torch.tensor([self.score(i, task.centers) for i in ids]).reshape(len(ids), len(task.centers))
             return Scored(torch.tensor(ids, dtype=torch.int64), n, rows)
         assert isinstance(task, Fit)
         models: dict[int, list[float]] = {}
@@ -74,6 +90,12 @@ class Imagined:
             models[i] = (start + torch.tensor(list(self.step(i, start)))).tolist()
             choice += [] if row is None else [row]
         return fitted(models, n.tolist(), choice or None)
+
+    def score(self, client: int, centers: Tensor) -> list[float]:
+        """Its losses as they were given, or how far each center is from where it would go."""
+        if client in self.losses:
+            return list(self.losses[client])
+        return [float((c - torch.tensor(list(self.step(client, c)))).square().sum()) for c in centers]
 
     def resolve(self, ref: Ref, client: int) -> tuple[Tensor, int | None]:
         match ref:
@@ -93,43 +115,12 @@ def size(roster: Roster, ids: Sequence[int]) -> Tensor:
     return ByClient(roster.ids, roster.n).at(torch.tensor(list(ids), dtype=torch.int64))
 
 
-def make_roster(sizes: Mapping[int, int]) -> Roster:
-    """Everyone, with the size of their data."""
-    return Roster(torch.tensor(list(sizes)), torch.tensor(list(sizes.values())))
-
-
-def make_cohort(ids: Sequence[int], roster: Roster, round: int = 0, seed: int = 0) -> Cohort:
-    """Those taking part."""
-    return Cohort(torch.tensor(list(ids), dtype=torch.int64), round, roster, np.random.default_rng(seed))
-
-
-def fitted(
-    models: Mapping[int, Sequence[float]], n: Sequence[int] | None = None, choice: Sequence[int] | None = None
-) -> Fitted:
-    """The answers of these clients to a Fit; ten samples each where nothing is said."""
-    rows = torch.tensor([list(m) for m in models.values()], dtype=torch.float32) if models else None
-    return Fitted(
-        torch.tensor(list(models), dtype=torch.int64),
-        torch.tensor(list(n) if n is not None else [10] * len(models), dtype=torch.int64),
-        torch.zeros(len(models)),
-        rows,
-        torch.tensor(list(choice)) if choice is not None and models else None,
-    )
-
-
 NOBODY = fitted({})
 
 
 def kept(*ids: int) -> Fitted:
     """Answers to a Fit with send=False: who, and no models."""
     return Fitted(torch.tensor(ids), torch.full((len(ids),), 10), torch.zeros(len(ids)))
-
-
-def scored(rows: Mapping[int, Sequence[float]], k: int = 2) -> Scored:
-    """The answers of these clients to a Score."""
-    scores = torch.tensor([list(r) for r in rows.values()], dtype=torch.float32).reshape(len(rows), -1 if rows else k)
-    ids = torch.tensor(list(rows), dtype=torch.int64)
-    return Scored(ids, torch.full((len(rows),), 10), scores)
 
 
 def by_client(table: Mapping[int, int]) -> ByClient:

@@ -17,7 +17,6 @@ from scripted import (
     ScriptedAsk,
     a_fit,
     all_of,
-    assert_same,
     by_client,
     close,
     fitted,
@@ -26,29 +25,38 @@ from scripted import (
     make_roster,
     on,
     pick_of,
+    played,
     scored,
+    silence,
     starts,
     table,
+    variant,
 )
 from torch import Tensor
 
 import coterie
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Best, Own, Ref
+from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Score
 from coterie.data.federation import Federation
-from coterie.errors import CoterieError
-from coterie.methods.cam import CAM, IFCACAM, Additive, FeSEMCAM
+from coterie.methods.cam import CAM
+from coterie.methods.cam_presets import IFCACAM, FeSEMCAM
+from coterie.methods.cam_state import Additive
+from coterie.methods.cam_warm_up import stretched
 from coterie.methods.cfl import CFL
-from coterie.methods.clusters import Clusters
 from coterie.methods.composed import Composed
 from coterie.methods.fedem import FedEM
-from coterie.methods.fedgroup import FedGroup, Groups
+from coterie.methods.fedgroup import FedGroup
+from coterie.methods.fedgroup_cold_start import Groups
 from coterie.methods.fedsoft import FedSoft
 from coterie.methods.fesem import FeSEM
+from coterie.methods.hard_clusters import Clusters
 from coterie.methods.ifca import IFCA
-from coterie.methods.stocfl import StoCFL, Stochastic
-from coterie.model import Model
-from coterie.rows import Rows
-from coterie.seeds import Purpose, generator
-from coterie.tasks import All, Best, Local, Own, Ref, Score
+from coterie.methods.stocfl import StoCFL
+from coterie.methods.stocfl_clusters import Stochastic
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20})
 SHARED = torch.tensor([1.0, 1.0])
@@ -59,7 +67,8 @@ COHORT = make_cohort([3, 7, 11], ROSTER)
 
 
 def ifca_cam(**options: Any) -> CAM:
-    return CAM(base=IFCA(k=3, local=LOCAL), **{"warmup": 0, "local": OTHER, **options})
+    made: CAM = variant(CAM, base=IFCA(k=3, local=LOCAL), **{"warmup": 0, "local": OTHER, **options})
+    return made
 
 
 def answers(order: str = "simultaneous") -> ScriptedAsk:
@@ -142,6 +151,17 @@ def test_eq6_moves_a_center_by_the_share_of_its_clients() -> None:
     close(state.shared, [2.0, 3.0])
 
 
+@pytest.mark.parametrize("k", [2, 3])
+def test_eq6_leaves_the_first_clustering_alone(k: int) -> None:
+    """There were no centers before it that could have moved, whatever k is."""
+    clusters = fitted({3: [0.0, 0.0], 7: [20.0, 0.0], 11: [0.0, 40.0]}, n=[30, 10, 60], choice=[0, 0, 0])
+    cam = CAM(base=FeSEM(k=k, local=LOCAL), warmup=0, cluster_update="eq6")
+    state = cam.round(fesem_before(), make_cohort([3, 7, 11], ROSTER), ScriptedAsk([clusters, NOBODY]))
+    plain = dataclasses.replace(cam, cluster_update="mean")
+    same = plain.round(fesem_before(), make_cohort([3, 7, 11], ROSTER), ScriptedAsk([clusters, NOBODY]))
+    close(state.base.centers, same.base.centers.tolist())
+
+
 def test_eq6_of_a_base_with_labels() -> None:
     """FeSEM: 3 and 7 are nearest to [0, 0], 11 to [10, 0]; shares 0.4 and 0.6.
 
@@ -167,7 +187,6 @@ def stochastic(centers: list[list[float]], labels: dict[int, int], psi: list[lis
         torch.tensor(psi),
         members,
         members,
-        Rows.empty(),
     )
 
 
@@ -176,7 +195,7 @@ def test_eq6_looks_at_those_who_trained_cluster_models(update: Any) -> None:
     """Clusters {3} and {11} of shares 1/3 and 2/3, moved by [3, 0] each: by 1 and by 2, however omega is trained."""
     base = stochastic([[0.0, 0.0], [5.0, 5.0]], {3: 0, 11: 1}, [[1.0, 0.0], [0.0, 1.0]])
     cohort = make_cohort([3, 11], ROSTER)
-    cam = CAM(base=StoCFL(global_update=update, local=LOCAL), warmup=0, cluster_update="eq6", local=OTHER)
+    cam = CAM(base=variant(StoCFL, global_update=update, local=LOCAL), warmup=0, cluster_update="eq6", local=OTHER)
     ask = Imagined(lambda i, start: [3.0, 0.0], cohort)
     state = cam.round(dataclasses.replace(BEFORE, base=base), cohort, ask)
     close(state.base.centers, [[1.0, 0.0], [7.0, 5.0]])
@@ -221,9 +240,9 @@ def test_the_anchor_of_the_base_stays() -> None:
 def test_a_score_of_the_base_is_one_of_the_sum() -> None:
     base = Composed(representation="losses", clustering="argmin", k=3, local=LOCAL)
     for score, given in (("additive", True), ("alone", False)):
-        cam: Any = CAM(base=base, warmup=0, score=score, local=OTHER)  # type: ignore[arg-type]
+        cam: Any = variant(CAM, base=base, warmup=0, score=score, local=OTHER)
         state = cam.init(TWO, ROSTER, np.random.default_rng(0))
-        ask = ScriptedAsk([scored({3: [0.1, 0.2, 0.3]})], [NOBODY, NOBODY])
+        ask = ScriptedAsk([scored({3: [0.1, 0.2, 0.3]})], [fitted({3: [1.0, 1.0]}, choice=[0]), NOBODY])
         cam.round(state, COHORT, ask)
         task = ask.asked[0][0]
         assert isinstance(task, Score)
@@ -247,7 +266,7 @@ def test_a_global_warm_up_is_fedavg() -> None:
     (model,) = cam.predictor(state).models
     close(torch.tensor(all_of(model)), [2.0, 3.0])
     # A round that nobody answers does not count; the second that does is the last of the warm-up, the next one joins.
-    assert cam.round(state, COHORT, ScriptedAsk(NOBODY)) is state
+    assert played(cam, state, COHORT, ScriptedAsk(silence)) is state
     state = cam.round(state, COHORT, ScriptedAsk(fitted({3: [2.0, 3.0]}, n=[30])))
     ask = answers()
     state = cam.round(state, COHORT, ask)
@@ -259,16 +278,57 @@ def fesem_before() -> Additive:
     return dataclasses.replace(BEFORE, base=Clusters(torch.tensor([[5.0, 5.0]]), by_client({}), torch.arange(2)))
 
 
-LOCALLY = CAM(base=FeSEM(k=2, local=LOCAL), warmup=1, warmup_by="local", local=OTHER)
+LOCALLY = CAM(base=FeSEM(k=2, weights="size", local=LOCAL), warmup=3, warmup_by="local", lam=0.5, local=OTHER)
+ALONE = variant(CAM, base=FeSEM(k=2, local=LOCAL), warmup=1, warmup_by="local_unclustered", local=OTHER)
 
 
-def test_in_a_local_warm_up_each_client_trains_alone_first_and_goes_on_from_there_once() -> None:
+def test_a_local_warm_up_is_clustered_and_the_joint_round_starts_from_the_clusters() -> None:
+    """Algorithm 1: everyone trains alone from one start, k-means makes Theta_1:K of it, which theta_i starts from."""
+    warm = fitted({3: [0.0, 0.0], 7: [10.0, 0.0], 11: [0.0, 3.0], 19: [10.0, 3.0]}, n=[30, 10, 60, 20])
+    ask = ScriptedAsk([warm], silence)
+    played(LOCALLY, fesem_before(), COHORT, ask)
+    alone, cluster, shared = (a_fit(task) for visit in ask.asked for task in visit)
+    assert on(alone) == [3, 7, 11, 19]  # all clients, though only three take part in the round
+    assert starts(alone.start, 3, 7, 11, 19) == [[5.0, 5.0]] * 4
+    assert (alone.send, alone.offset, alone.anchor) == (True, None, None)
+    assert alone.local == dataclasses.replace(LOCAL, steps=(LOCAL.steps or 0) * 3)
+    # 3 and 11: (30 * [0, 0] + 60 * [0, 3]) / 90; 7 and 19: (10 * [10, 0] + 20 * [10, 3]) / 30.
+    assert starts(cluster.start, 3, 7, 11) == [[0.0, 2.0], [10.0, 2.0], [0.0, 2.0]]
+    assert starts(shared.offset, 3, 7, 11) == [[0.0, 2.0], [10.0, 2.0], [0.0, 2.0]]
+    assert starts(cluster.anchor, 3, 7, 11) == [[0.0, 2.0], [10.0, 2.0], [0.0, 2.0]]
+    assert cluster.mu == 0.5
+    assert is_shared(cluster.offset)
+    assert is_shared(shared.start)
+
+
+def test_a_local_warm_up_happens_once_and_whoever_missed_it_is_a_newcomer() -> None:
+    warm = fitted({3: [0.0, 0.0], 11: [10.0, 0.0], 19: [10.0, 0.0]}, n=[30, 60, 20])  # 7 is missing
+    joint = fitted({3: [0.0, 0.0], 11: [10.0, 0.0]}, n=[30, 60], choice=[0, 1])
+    shared = fitted({3: [1.0, 1.0], 11: [1.0, 1.0]})
+    state = LOCALLY.round(fesem_before(), COHORT, ScriptedAsk([warm], [scored({})], [joint, shared]))
+    assert state.rounds == 1
+    assert sorted(table(state.base.labels)) == [3, 11, 19]
+    best = 1 - table(state.base.labels)[3]
+    ask = ScriptedAsk([scored({7: [0.5, 0.1] if best else [0.1, 0.5]})], silence)
+    played(LOCALLY, state, COHORT, ask)
+    cluster, _ = (a_fit(task) for task in ask.asked[1])
+    assert starts(cluster.start, 7) == [[10.0, 0.0]]  # from the center of least loss, as in FeSEM
+
+
+def test_a_local_warm_up_that_nobody_answered_is_still_to_come() -> None:
+    before = fesem_before()
+    assert played(LOCALLY, before, COHORT, ScriptedAsk(silence)) is before
+    warm = fitted({3: [0.0, 0.0], 11: [10.0, 0.0]}, n=[30, 60])
+    assert played(LOCALLY, before, COHORT, ScriptedAsk([warm], silence, silence)) is before
+
+
+def test_a_warm_up_without_clusters_goes_on_from_each_clients_own_model() -> None:
     reply = fitted({3: [0.0, 0.0], 7: [10.0, 0.0], 11: [0.0, 2.0]}, n=[30, 10, 60])
     ask = ScriptedAsk([kept(3, 7, 11), reply, NOBODY])
-    state = LOCALLY.round(fesem_before(), COHORT, ask)
+    state = ALONE.round(fesem_before(), COHORT, ask)
     alone, cluster, shared = (a_fit(task) for task in ask.asked[0])
     assert all_of(alone.start) == [7.0, 7.0]  # one common start
-    assert (alone.send, alone.offset, alone.local) == (False, None, LOCALLY.alone())
+    assert (alone.send, alone.offset, alone.local) == (False, None, OTHER)
     assert isinstance(cluster.start, Own)
     assert cluster.start.slot == alone.save
     assert cluster.anchor is None  # nothing to be held near yet
@@ -281,10 +341,15 @@ def test_in_a_local_warm_up_each_client_trains_alone_first_and_goes_on_from_ther
     assert labels[3] == labels[11] != labels[7]
     close(state.shared, [1.0, 1.0])
     # From then on everyone starts from the cluster's model.
-    ask = ScriptedAsk([NOBODY, NOBODY])
-    LOCALLY.round(state, COHORT, ask)
+    ask = ScriptedAsk(silence)
+    played(ALONE, state, COHORT, ask)
     pick_of(a_fit(ask.asked[0][0]).start)
     pick_of(a_fit(ask.asked[0][1]).offset)
+    # One that nobody answered is still to come.
+    state = played(ALONE, fesem_before(), COHORT, ScriptedAsk(silence))
+    ask = ScriptedAsk(silence)
+    played(ALONE, state, COHORT, ask)
+    assert len(ask.asked[0]) == 3
 
 
 @pytest.mark.parametrize(
@@ -292,16 +357,8 @@ def test_in_a_local_warm_up_each_client_trains_alone_first_and_goes_on_from_ther
     [(Local(), Local(epochs=3)), (Local(epochs=2), Local(epochs=6)), (Local(steps=10), Local(steps=30))],
 )
 def test_a_local_warm_up_is_as_long_as_that_many_rounds(local: Local, longer: Local) -> None:
-    assert CAM(base=FeSEM(k=2), warmup=3, warmup_by="local", local=local).alone() == longer
-
-
-def test_a_local_warm_up_that_nobody_answered_is_still_to_come() -> None:
-    before = fesem_before()
-    state = LOCALLY.round(before, COHORT, ScriptedAsk([kept(), NOBODY, NOBODY]))
-    assert state.rounds == before.rounds
-    ask = ScriptedAsk([kept(), NOBODY, NOBODY])
-    LOCALLY.round(state, COHORT, ask)
-    assert len(ask.asked[0]) == 3
+    assert stretched(local, 3) == longer
+    assert stretched(dataclasses.replace(local, keep_optimizer=True), 3) == longer
 
 
 @pytest.mark.parametrize("base", [IFCA(k=2), CFL(), FeSEM(k=2), FedGroup(k=2, alpha=2), StoCFL()])
@@ -342,20 +399,33 @@ def test_newcomers_follow_the_rule_of_the_base_on_residuals() -> None:
     base = Clusters(torch.tensor([[0.0, 0.0], [10.0, 0.0]]), by_client({3: 0, 11: 1}), torch.arange(2))
     state = dataclasses.replace(BEFORE, base=base, rounds=1)
     cam = CAM(base=FeSEM(k=2, local=LOCAL), warmup=0, lam=0.5, local=OTHER)
-    ask = ScriptedAsk([fitted({7: [8.0, 0.0]})])
+    ask = ScriptedAsk([scored({7: [0.8, 0.6]})])
     known = cam.admit(state, make_cohort([3, 7, 11, 19], ROSTER, round=5), ask)
-    (visit,) = ask.asked
-    assert len(visit) == 1  # nobody is retrained, the global model neither
-    fit = a_fit(visit[0])
-    assert on(fit) == [7, 19]
-    assert all_of(fit.start) == [5.0, 0.0]  # FeSEM's rule: from the mean of the centers
-    assert is_shared(fit.offset)
+    ((task,),) = ask.asked  # nobody is retrained, the global model neither
+    assert isinstance(task, Score)  # FeSEM's rule: the center of least loss, with the global logits
+    assert on(task) == [7, 19]
+    assert is_shared(task.given)
     assert table(known.base.labels) == {3: 0, 7: 1, 11: 1}
     close(known.base.centers, base.centers)
     close(known.shared, [1.0, 1.0])
 
 
-def test_newcomers_that_start_from_a_row_train_no_global_model() -> None:
+def test_newcomers_train_against_the_current_global_model() -> None:
+    """Centers are residuals of the current Theta_g, however different the first one was."""
+    base = Clusters(torch.tensor([[0.0, 0.0], [10.0, 0.0]]), by_client({3: 0, 11: 1}), torch.arange(2))
+    cam = CAM(base=FeSEM(k=2, local=LOCAL), warmup=0, local=OTHER)
+    first = torch.tensor([[-50.0, 50.0]])
+    for reference in (first, first[0], None):  # a checkpoint of before holds a vector
+        state = dataclasses.replace(BEFORE, base=base, rounds=8, reference=reference)
+        ask = ScriptedAsk([scored({})])
+        cam.admit(state, make_cohort([7], ROSTER, round=8), ask)
+        tasks = [task for visit in ask.asked for task in visit]
+        assert tasks
+        for task in tasks:
+            assert is_shared(task.given if isinstance(task, Score) else a_fit(task).offset)
+
+
+def test_newcomers_of_a_kit_are_scored_on_residuals_and_train_no_global_model() -> None:
     base = Composed(k=2, local=LOCAL)
     cam = CAM(base=base, warmup=0, local=OTHER)
     state = cam.init(TWO, ROSTER, np.random.default_rng(0))
@@ -363,9 +433,10 @@ def test_newcomers_that_start_from_a_row_train_no_global_model() -> None:
     state = cam.round(state, cohort, Imagined(lambda i, start: [float(i), 0.0], cohort))
     ask = Imagined(lambda i, start: [3.0, 0.0], make_cohort([7], ROSTER))
     known = cam.admit(state, make_cohort([7], ROSTER, round=1), ask)
-    (visit,) = ask.visits
-    assert len(visit) == 1
-    pick_of(a_fit(visit[0]).start)
+    ((task,),) = ask.visits
+    assert isinstance(task, Score)
+    assert isinstance(task.given, All)
+    assert torch.equal(task.given.theta, state.shared)
     close(known.shared, state.shared.tolist())
 
 
@@ -398,12 +469,8 @@ def test_before_clusters_exist_and_where_the_base_has_no_rule_nobody_is_asked() 
 
 
 def test_nobody_answers() -> None:
-    state = ifca_cam().round(BEFORE, COHORT, ScriptedAsk([NOBODY, NOBODY]))
-    assert_same(dataclasses.replace(state, rounds=0), BEFORE)
-    state = ifca_cam(cluster_update="eq6").round(BEFORE, COHORT, ScriptedAsk([NOBODY, NOBODY]))
-    assert_same(dataclasses.replace(state, rounds=0), BEFORE)
-    state = ifca_cam(warmup=1).round(BEFORE, COHORT, ScriptedAsk(NOBODY))
-    assert_same(dataclasses.replace(state, rounds=0), BEFORE)
+    for cam in (ifca_cam(), ifca_cam(cluster_update="eq6"), ifca_cam(warmup=1)):
+        assert played(cam, BEFORE, COHORT, ScriptedAsk(silence)) is BEFORE
 
 
 def test_without_the_global_model_the_base_is_alone() -> None:
@@ -429,5 +496,6 @@ def test_the_named_ones() -> None:
     assert IFCACAM().warmup_by == "global"
     assert isinstance(FeSEMCAM().base, FeSEM)
     assert FeSEMCAM().warmup_by == "local"
+    assert (FeSEMCAM().base.kmeans_weights, FeSEMCAM().base.weights) == ("size", "size")  # Eq. 10 and 11
     state = IFCACAM(base=IFCA(k=2)).init(TWO, ROSTER, np.random.default_rng(0))
     assert len({tuple(t.tolist()) for t in [state.shared, state.warm, *state.base]}) == 4

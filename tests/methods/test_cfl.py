@@ -10,7 +10,6 @@ import torch
 from scripted import (
     FOUR,
     LOCAL,
-    NOBODY,
     TWO,
     Imagined,
     ScriptedAsk,
@@ -23,13 +22,16 @@ from scripted import (
     make_cohort,
     make_roster,
     on,
+    played,
+    silence,
     starts,
     table,
 )
 from torch import Tensor
 
-from coterie.methods.cfl import CFL, Tree
-from coterie.tasks import Fitted
+from coterie.core.replies import Fitted
+from coterie.methods.cfl import CFL
+from coterie.methods.cfl_tree import Tree
 
 GROUPS = {"a": [3, 20], "b": [7, 42], "c": [11, 57], "d": [19, 31]}  # interleaved: positions would mix them up
 GROUP_OF = {i: name for name, ids in GROUPS.items() for i in ids}
@@ -222,9 +224,9 @@ def test_a_cluster_whose_members_are_absent_keeps_its_model() -> None:
 
 def test_nobody_answers() -> None:
     before = after(2)
-    assert_same(METHOD.round(before, make_cohort([3, 7], ROSTER, 2), ScriptedAsk(NOBODY)), before)
+    assert played(METHOD, before, make_cohort([3, 7], ROSTER, 2), ScriptedAsk(silence)) is before
     # Newcomers who do not answer at the first fork are not asked at the second.
-    assert_same(METHOD.admit(before, make_cohort([60, 61], ROSTER, 2), ScriptedAsk(NOBODY)), before)
+    assert_same(METHOD.admit(before, make_cohort([60, 61], ROSTER, 2), ScriptedAsk(silence)), before)
 
 
 def test_a_single_client_is_never_split() -> None:

@@ -12,12 +12,10 @@ import torch
 from scripted import (
     FOUR,
     LOCAL,
-    NOBODY,
     Imagined,
     ScriptedAsk,
     a_fit,
     all_of,
-    assert_same,
     by_client,
     close,
     fitted,
@@ -25,17 +23,22 @@ from scripted import (
     make_roster,
     on,
     pick_of,
+    played,
     scored,
+    silence,
     starts,
     table,
+    variant,
 )
 from torch import Tensor
 
-from coterie.methods.composed import Composed, Kit
+from coterie.core.references import Best
+from coterie.core.tasks import Fit, Score
+from coterie.methods.composed import Composed
+from coterie.methods.composed_kit import Kit
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL
-from coterie.tasks import Best, Fit, Score
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 50})
 IDS = [3, 7, 11, 19]
@@ -181,10 +184,10 @@ def test_every_combination_is_either_valid_or_refused_with_a_reason() -> None:
     ("named", "composed"),
     [
         (
-            FeSEM(k=2, kmeans="fresh", local=LOCAL),
+            variant(FeSEM, k=2, kmeans="fresh", local=LOCAL),
             Composed(k=2, clustering_weights="equal", weights="equal", local=LOCAL),
         ),
-        (WeCFL(k=2, kmeans="fresh", local=LOCAL), Composed(k=2, representation="classifier", local=LOCAL)),
+        (variant(WeCFL, k=2, kmeans="fresh", local=LOCAL), Composed(k=2, representation="classifier", local=LOCAL)),
     ],
     ids=["fesem", "wecfl"],
 )
@@ -318,14 +321,10 @@ POINTS: list[Composed] = [
 ]
 
 
-def nobody(task: Any) -> Any:
-    return scored({}) if isinstance(task, Score) else NOBODY
-
-
 @pytest.mark.parametrize("method", POINTS, ids=["models", "gradient", "losses"])
 def test_nobody_answers(method: Composed) -> None:
     for state in (begin(method), known_state(method)):
-        assert_same(method.round(state, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(nobody, nobody)), state)
+        assert played(method, state, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(silence)) is state
 
 
 def known_state(method: Composed) -> Kit:

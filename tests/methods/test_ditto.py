@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from scripted import LOCAL, NOBODY, ScriptedAsk, a_fit, all_of, close, fitted, kept, make_cohort, make_roster
 
+from coterie.core.references import Own
+from coterie.core.tasks import Evaluate
 from coterie.methods.ditto import Ditto
-from coterie.tasks import Evaluate, Own
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 W = torch.tensor([1.0, 2.0])

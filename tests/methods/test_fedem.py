@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from scripted import LOCAL, NOBODY, TWO, ScriptedAsk, a_fit, all_of, close, fitted, make_cohort, make_roster, scored
 
+from coterie.core.references import Estimated, Own, Posterior, Ref
+from coterie.core.tasks import Score
 from coterie.methods.fedem import FedEM
-from coterie.tasks import Estimated, Own, Posterior, Ref, Score
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 COMPONENTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]])

@@ -16,19 +16,27 @@ from scripted import (
     ScriptedAsk,
     a_fit,
     all_of,
-    assert_same,
     by_client,
     close,
     fitted,
     make_cohort,
     make_roster,
     on,
+    played,
+    scored,
+    silence,
     starts,
     table,
+    variant,
 )
 
-from coterie.methods.fedgroup import FedGroup, FedGrouProx, Groups
-from coterie.tasks import Fit, Fitted, Local
+from coterie.core.errors import QuorumError
+from coterie.core.local import Local
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit, Score
+from coterie.methods.fedgroup import FedGroup
+from coterie.methods.fedgroup_cold_start import Groups
+from coterie.methods.fedgrouprox import FedGrouProx
 
 SIX = [3, 7, 11, 19, 23, 31]
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})
@@ -61,7 +69,7 @@ def test_the_group_cold_start(grouping: Any) -> None:
 
     [1, 1] + [6.1, 0.3] / 3 = [3.033333, 1.1] and [1, 1] + [0.3, 24] / 3 = [1.1, 9].
     """
-    method = FedGroup(k=2, alpha=3, grouping=grouping, pretrain=PRETRAIN, local=LOCAL)
+    method = variant(FedGroup, k=2, alpha=3, grouping=grouping, pretrain=PRETRAIN, local=LOCAL)
     ask = ScriptedAsk(first_updates, NOBODY)
     state = method.round(NOT_BEGUN, make_cohort([3, 7], ROSTER), ask)
     assert table(state.labels) == {3: 0, 7: 1, 11: 0, 19: 1, 23: 0, 31: 1}
@@ -82,8 +90,8 @@ def test_the_group_cold_start(grouping: Any) -> None:
 def test_the_group_cold_start_draws_its_clients() -> None:
     drawn = set()
     for seed in range(10):
-        ask = ScriptedAsk(lambda task: NOBODY, NOBODY)
-        FedGroup(k=2, alpha=2, local=LOCAL).round(NOT_BEGUN, make_cohort([3], LARGER, seed=seed), ask)
+        ask = ScriptedAsk(silence)
+        played(FedGroup(k=2, alpha=2, local=LOCAL), NOT_BEGUN, make_cohort([3], LARGER, seed=seed), ask)
         ids = on(ask.asked[0]) or []
         assert len(ids) == 4
         assert ids == sorted(set(ids))
@@ -163,12 +171,32 @@ def test_newcomers_join_the_group_whose_update_is_most_alike() -> None:
     close(state.updates, BEGUN.updates)
 
 
+def test_a_newcomer_that_did_not_move_goes_by_loss() -> None:
+    """19 has an update of zero and no angle to any group: not group 0, but the one whose model fits its data."""
+    ask = ScriptedAsk(fitted({19: [1.0, 1.0], 31: [3.0, 1.0]}), scored({19: [0.9, 0.1]}))
+    state = FedGroup(k=2, local=LOCAL).admit(BEGUN, make_cohort([19, 31], ROSTER, round=4), ask)
+    task = ask.asked[1]
+    assert isinstance(task, Score)
+    assert on(task) == [19]
+    assert torch.equal(task.centers, BEGUN.centers)
+    assert table(state.labels) == {3: 0, 7: 1, 11: 0, 19: 1, 31: 0}
+
+
+@pytest.mark.parametrize("grouping", ["edc", "madc", "rcc"])
+def test_too_few_answers_do_not_make_the_groups(grouping: Any) -> None:
+    """Two of six answer: four groups would be two, for good. The round is tried again instead."""
+    method = variant(FedGroup, k=4, grouping=grouping, local=LOCAL)
+    ask = ScriptedAsk(fitted({11: [5.0, 1.0], 19: [1.0, 4.0]}))
+    with pytest.raises(QuorumError, match="round 1: 2 clients answered, too few to find 4 clusters"):
+        method.round(NOT_BEGUN, make_cohort([11, 19], ROSTER), ask)
+
+
 def test_all_before_asks_the_whole_roster() -> None:
     """Four of eight make the groups; the other four join before the first round, though only 3 and 7 take part."""
     steps = UPDATES | {42: [5.0, 0.0], 57: [0.0, 5.0]}
     cohort = make_cohort([3, 7], LARGER)
     ask = Imagined(lambda i, start: steps[i], cohort)
-    state = FedGroup(k=2, alpha=2, cold_start="all_before", local=LOCAL).round(NOT_BEGUN, cohort, ask)
+    state = variant(FedGroup, k=2, alpha=2, cold_start="all_before", local=LOCAL).round(NOT_BEGUN, cohort, ask)
     asked = [on(visit[0]) or [] for visit in ask.visits]
     assert len(asked[0]) == len(asked[1]) == 4
     assert sorted(asked[0] + asked[1]) == LARGER.ids.tolist()
@@ -191,7 +219,7 @@ def test_rcc_makes_the_groups_of_single_random_clients() -> None:
     steps = UPDATES | {42: [5.0, 0.0], 57: [0.0, 5.0]}
     cohort = make_cohort(LARGER.ids.tolist(), LARGER, seed=1)
     ask = Imagined(lambda i, start: steps[i], cohort)
-    state = FedGroup(k=3, grouping="rcc", local=LOCAL).round(NOT_BEGUN, cohort, ask)
+    state = variant(FedGroup, k=3, grouping="rcc", local=LOCAL).round(NOT_BEGUN, cohort, ask)
     seeds = on(ask.visits[0][0]) or []
     assert len(seeds) == 3
     assert [table(state.labels)[i] for i in seeds] == [0, 1, 2]
@@ -203,7 +231,7 @@ def test_rcc_makes_the_groups_of_single_random_clients() -> None:
 
 
 def test_rac_draws_the_group_of_the_unclustered_anew_each_time() -> None:
-    method = FedGroup(k=2, grouping="rac", local=LOCAL)
+    method = variant(FedGroup, k=2, grouping="rac", local=LOCAL)
     state, drawn = BEGUN, []
     for t in range(12):
         cohort = make_cohort([3, 7, 19], ROSTER, round=4 + t, seed=t)
@@ -221,26 +249,16 @@ def test_rac_draws_the_group_of_the_unclustered_anew_each_time() -> None:
 def test_rac_clusters_before_it_draws() -> None:
     cohort = make_cohort(SIX, ROSTER)
     ask = Imagined(lambda i, start: UPDATES[i], cohort)
-    state = FedGroup(k=2, alpha=3, grouping="rac", local=LOCAL).round(NOT_BEGUN, cohort, ask)
+    state = variant(FedGroup, k=2, alpha=3, grouping="rac", local=LOCAL).round(NOT_BEGUN, cohort, ask)
     assert table(state.labels) == {3: 0, 7: 1, 11: 0, 19: 1, 23: 0, 31: 1}
 
 
 @pytest.mark.parametrize("grouping", ["edc", "madc", "rcc", "rac"])
 @pytest.mark.parametrize("cold_start", ["on_selection", "all_before"])
 def test_nobody_answers(grouping: Any, cold_start: Any) -> None:
-    method = FedGroup(k=2, grouping=grouping, cold_start=cold_start, local=LOCAL)
-    ask = ScriptedAsk(NOBODY, NOBODY)
-    assert_same(method.round(NOT_BEGUN, make_cohort([3, 7], ROSTER), ask), NOT_BEGUN)
-    assert_same(method.round(BEGUN, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(NOBODY)), BEGUN)
-
-
-@pytest.mark.parametrize("grouping", ["edc", "madc", "rcc"])
-def test_fewer_answers_than_groups(grouping: Any) -> None:
-    method = FedGroup(k=4, grouping=grouping, local=LOCAL)
-    ask = ScriptedAsk(fitted({11: [5.0, 1.0], 19: [1.0, 4.0]}), NOBODY)
-    state = method.round(NOT_BEGUN, make_cohort([11, 19], ROSTER), ask)
-    assert len(state.centers) == 2
-    assert table(state.labels) == {11: 0, 19: 1}
+    method = variant(FedGroup, k=2, grouping=grouping, cold_start=cold_start, local=LOCAL)
+    assert played(method, NOT_BEGUN, make_cohort([3, 7], ROSTER), ScriptedAsk(silence)) is NOT_BEGUN
+    assert played(method, BEGUN, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(silence)) is BEGUN
 
 
 def test_a_member_predicts_with_its_group() -> None:

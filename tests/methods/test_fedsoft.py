@@ -22,12 +22,16 @@ from scripted import (
     make_roster,
     on,
     scored,
+    table,
 )
 from torch import Tensor
 
-from coterie.byclient import ByClient
-from coterie.methods.fedsoft import FedSoft, Soft
-from coterie.tasks import Estimated, Fit, Fitted, Mix, Own, Score
+from coterie.core.client_table import ByClient
+from coterie.core.references import Estimated, Mix, Own
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit, Score
+from coterie.methods.fedsoft import FedSoft
+from coterie.methods.fedsoft_weights import Soft
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})
 CENTERS = torch.tensor([[0.0, 0.0], [4.0, 8.0]])
@@ -59,7 +63,7 @@ def test_a_round_without_selection() -> None:
     v_0: 30 * 1 and 60 / 4: 2/3 and 1/3. v_1: 30 * 0.1 and 60 * 3/4: 3/48 = 1/16 and 15/16.
     """
     ask = ScriptedAsk(scored({3: [1.0, 0.0], 11: [0.25, 0.75]}), fitted({3: [3.0, 0.0], 11: [0.0, 16.0]}, n=[999, 999]))
-    method = FedSoft(k=2, lam=0.5, sigma=0.1, local=LOCAL)
+    method = FedSoft(k=2, lam=0.5, sigma=0.1, start_from="own", local=LOCAL)
     state = method.round(NEW, make_cohort([3, 7, 11], ROSTER), ask)
     # c_0 = 2/3 [3, 0] + 1/3 [0, 16] = [2, 16/3]; c_1 = 1/16 [3, 0] + 15/16 [0, 16] = [3/16, 15].
     close(state.centers, [[2.0, 16 / 3], [3 / 16, 15.0]])
@@ -101,7 +105,7 @@ def test_one_anchor_is_as_good_as_all_of_them() -> None:
     assert there == pytest.approx([there[0]] * 5, abs=1e-4)
 
 
-def test_training_may_start_from_the_mixed_centers() -> None:
+def test_training_starts_from_the_mixed_centers() -> None:
     ask = ScriptedAsk(scored({11: [0.25, 0.75]}), NOBODY)
     FedSoft(k=2, start_from="centers", local=LOCAL).round(NEW, make_cohort([11], ROSTER), ask)
     fit = a_fit(ask.asked[1])
@@ -110,22 +114,69 @@ def test_training_may_start_from_the_mixed_centers() -> None:
     close(fit.start.weights.at(torch.tensor([11])), [[0.25, 0.75]])
 
 
-def test_weights_are_estimated_every_tau_rounds_and_for_whoever_has_none() -> None:
+def known_since(**rounds: int) -> Soft:
+    ids = torch.tensor([int(name[1:]) for name in rounds])
+    return dataclasses.replace(KNOWN, estimated=ByClient(ids, torch.tensor(list(rounds.values()))))
+
+
+def test_weights_are_estimated_by_their_own_age_and_for_whoever_has_none() -> None:
+    """tau = 3: an estimate of round 2 is used in rounds 2, 3 and 4, whatever the number of the round."""
     method = FedSoft(k=2, tau=3, sigma=0.1, local=LOCAL)
-    # Round 4 is not due: only 19 is asked, the others keep u.
+    before = known_since(c3=2, c11=2)
+    # Round 4: only 19 is asked, the others keep u.
     ask = ScriptedAsk(scored({19: [0.5, 0.5]}), NOBODY)
-    state = method.round(KNOWN, make_cohort([3, 11, 19], ROSTER, round=4), ask)
+    state = method.round(before, make_cohort([3, 11, 19], ROSTER, round=4), ask)
     assert on(ask.asked[0]) == [19]
     assert on(ask.asked[1]) == [3, 11, 19]
     assert u_of(state) == {3: [1.0, 0.1], 11: [0.25, 0.75], 19: [0.5, 0.5]}
+    assert table(state.estimated) == {3: 2, 11: 2, 19: 4}
     # Nobody without u: nobody is asked to vote.
     ask = ScriptedAsk(NOBODY)
-    method.round(KNOWN, make_cohort([3, 11], ROSTER, round=5), ask)
+    method.round(before, make_cohort([3, 11], ROSTER, round=4), ask)
     assert isinstance(ask.asked[0], Fit)
-    # Round 6 is due: everyone is asked; 11 does not answer and keeps its old u.
+    # Round 5: both are due; 11 does not answer, keeps its old u and is asked again in the next round.
     ask = ScriptedAsk(scored({3: [0.0, 1.0]}), NOBODY)
-    state = method.round(KNOWN, make_cohort([3, 11], ROSTER, round=6), ask)
+    state = method.round(before, make_cohort([3, 11], ROSTER, round=5), ask)
     assert u_of(state) == {3: [0.1, 1.0], 11: [0.25, 0.75]}
+    ask = ScriptedAsk(scored({}), NOBODY)
+    method.round(state, make_cohort([3, 11], ROSTER, round=6), ask)
+    assert on(ask.asked[0]) == [11]
+
+
+def test_a_client_that_is_there_in_odd_rounds_only_votes_anew() -> None:
+    """tau = 2, rounds 1, 3, 5: the centers move each time, and u follows."""
+    method, state = FedSoft(k=2, tau=2, sigma=0.1, local=LOCAL), NEW
+    for round_, votes in ((1, [1.0, 0.0]), (3, [0.5, 0.5]), (5, [0.25, 0.75])):
+        ask = ScriptedAsk(scored({3: votes}), fitted({3: [float(round_), 0.0]}))
+        state = method.round(state, make_cohort([3], ROSTER, round=round_), ask)
+        assert u_of(state) == {3: [max(v, 0.1) for v in votes]}
+
+
+def test_a_checkpoint_without_the_age_of_estimates_has_everyone_vote() -> None:
+    ask = ScriptedAsk(scored({3: [0.0, 1.0]}), NOBODY)
+    FedSoft(k=2, tau=9, local=LOCAL).round(KNOWN, make_cohort([3, 11], ROSTER, round=4), ask)
+    assert on(ask.asked[0]) == [3, 11]
+
+
+@pytest.mark.parametrize(
+    ("unvoted", "second"), [("distinct", [4.0, 8.0]), ("keep", [4.0, 8.0]), ("average", [2.0, 12.0])]
+)
+def test_a_center_without_votes_does_not_become_a_copy(unvoted: Any, second: list[float]) -> None:
+    """Everyone votes for center 0, so that sigma alone would give center 1 the very same weights, and for ever."""
+    ask = ScriptedAsk(scored({3: [1.0, 0.0], 11: [1.0, 0.0]}), fitted({3: [6.0, 0.0], 11: [0.0, 18.0]}, n=[30, 60]))
+    state = FedSoft(k=2, unvoted=unvoted, local=LOCAL).round(NEW, make_cohort([3, 11], ROSTER), ask)
+    close(state.centers, [[2.0, 12.0], second])
+
+
+@pytest.mark.parametrize("sigma", [1e-50, 5e-324])
+def test_any_sigma_can_be_drawn_by(sigma: float) -> None:
+    """Three clients are to be drawn for center 1, for which nobody votes: u is zero in single precision."""
+    votes = {3: [1.0, 0.0], 7: [1.0, 0.0], 11: [1.0, 0.0], 19: [1.0, 0.0]}
+    ask = ScriptedAsk(scored(votes), lambda task: fitted({i: MODELS[i] for i in on(task) or []}))
+    method = FedSoft(k=2, sigma=sigma, select=3, local=LOCAL)
+    state = method.round(NEW, make_cohort(list(votes), ROSTER), ask)
+    assert torch.isfinite(state.centers).all()
+    assert not torch.equal(state.centers[1], NEW.centers[1])
 
 
 ALL_U = {3: [0.9, 0.1], 7: [0.5, 0.5], 11: [0.1, 0.9], 19: [0.3, 0.7], 23: [0.8, 0.2]}
@@ -217,7 +268,8 @@ def test_nobody_answers() -> None:
     method = FedSoft(k=2, local=LOCAL)
     # Neither votes nor models: nobody is asked to train.
     assert_same(method.round(NEW, make_cohort([3, 7], ROSTER), ScriptedAsk(scored({}))), NEW)
-    assert_same(method.round(KNOWN, make_cohort([3, 11], ROSTER, round=1), ScriptedAsk(NOBODY)), KNOWN)
+    known = known_since(c3=0, c11=0)
+    assert_same(method.round(known, make_cohort([3, 11], ROSTER, round=1), ScriptedAsk(NOBODY)), known)
 
 
 def test_a_client_predicts_with_its_own_model_and_a_newcomer_with_centers_mixed_by_its_votes() -> None:
@@ -235,6 +287,15 @@ def test_a_client_predicts_with_its_own_model_and_a_newcomer_with_centers_mixed_
 def test_centers_and_personal_models_begin_apart() -> None:
     state = FedSoft(k=2).init(TWO, ROSTER, np.random.default_rng(0))
     assert len({tuple(m) for m in [*state.centers.tolist(), state.personal.tolist()]}) == 3
+
+
+def test_centers_begin_near_the_personal_models_or_anywhere() -> None:
+    """The same draws: a tenth of the way, or the whole of it."""
+    near = FedSoft(k=3, centers_init="near").init(TWO, ROSTER, np.random.default_rng(0))
+    far = FedSoft(k=3, centers_init="random").init(TWO, ROSTER, np.random.default_rng(0))
+    assert torch.equal(near.personal, far.personal)
+    assert len({tuple(c) for c in near.centers.tolist()}) == 3
+    close(near.centers - near.personal, (0.1 * (far.centers - far.personal)).tolist())
 
 
 def test_a_rule_counts_the_centers_once() -> None:

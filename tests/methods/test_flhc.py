@@ -9,24 +9,25 @@ import pytest
 import torch
 from scripted import (
     LOCAL,
-    NOBODY,
     TWO,
     ScriptedAsk,
     a_fit,
     all_of,
-    assert_same,
     by_client,
     close,
     fitted,
     make_cohort,
     make_roster,
     on,
+    played,
+    silence,
     starts,
     table,
 )
 
-from coterie.methods.flhc import FLHC, Hierarchy
-from coterie.tasks import Pick
+from coterie.core.references import Pick
+from coterie.methods.flhc import FLHC
+from coterie.methods.flhc_hierarchy import Hierarchy
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})
 W = torch.tensor([1.0, 1.0])
@@ -145,14 +146,13 @@ def test_newcomers_of_a_round_train_in_it_from_the_cluster_they_joined() -> None
 
 @pytest.mark.parametrize(("state", "round"), [(BEFORE, 0), (BEFORE, 1), (AFTER, 2)])
 def test_nobody_answers(state: Hierarchy, round: int) -> None:
-    ask = ScriptedAsk(NOBODY)
-    found = FLHC(k=2, warmup=1, local=LOCAL).round(state, make_cohort([3, 7], ROSTER, round=round), ask)
-    assert_same(found, state)
+    method = FLHC(k=2, warmup=1, local=LOCAL)
+    assert played(method, state, make_cohort([3, 7], ROSTER, round=round), ScriptedAsk(silence)) is state
 
 
 def test_a_clustering_that_nobody_answered_is_made_up_for() -> None:
     method = FLHC(k=2, warmup=1, local=LOCAL)
-    state = method.round(BEFORE, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(NOBODY))
+    state = played(method, BEFORE, make_cohort([3, 7], ROSTER, round=1), ScriptedAsk(silence))
     reply = fitted({3: [5.0, 1.0], 7: [1.0, 5.0]})
     state = method.round(state, make_cohort([3, 7], ROSTER, round=2), ScriptedAsk(reply))
     assert table(state.labels) == {3: 0, 7: 1}

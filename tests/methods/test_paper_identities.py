@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from pydantic.dataclasses import dataclass
+from scripted import variant
 from torch import Tensor
 
 import coterie
+from conftest import few
 from coterie import (
     CAM,
     CFL,
@@ -37,19 +39,20 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
-from coterie.attendance import sample
-from coterie.clustering import by_first_member
-from coterie.data.digits import Digits
-from coterie.data.federation import Domain, Ragged
-from coterie.domains import STRICT
+from coterie.clustering.algorithms import by_first_member
+from coterie.core.cohort import Roster
+from coterie.core.model import Model
+from coterie.core.seeds import Purpose, generator
+from coterie.core.types import STRICT
+from coterie.data.datasets.digits import Digits
+from coterie.data.domain import Domain
+from coterie.data.ragged import Ragged
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
-from coterie.model import Model
-from coterie.result import Result
-from coterie.seeds import Purpose, generator
-from coterie.settings import Settings
-from coterie.setup import named_model
-from coterie.tasks import Roster
+from coterie.training.build import named_model
+from coterie.training.result import Result
+from coterie.training.sampling import sample_cohort
+from coterie.training.settings import Settings
 
 UNEQUAL = (25, 61, 33, 90, 45, 70, 28, 52)
 EQUAL = (48,) * 8
@@ -144,7 +147,7 @@ def trained_alone(federation: Federation, client: int, start: Tensor, rounds: in
 def visits(federation: Federation, participation: float) -> list[int]:
     """In how many rounds each client took part."""
     settings = Settings(rounds=ROUNDS, participation=participation, seed=SEED)
-    taking_part = torch.cat([sample(federation.roster, settings, t, 0) for t in range(ROUNDS)])
+    taking_part = torch.cat([sample_cohort(federation.roster, settings, t, 0) for t in range(ROUNDS)])
     return torch.bincount(taking_part, minlength=len(federation)).tolist()
 
 
@@ -167,7 +170,7 @@ def test_stocfl_that_merges_everyone_without_a_pull_is_fedavg(participation: flo
 def test_stocfl_that_merges_nobody_is_ditto(participation: float) -> None:
     """theta_i is then pulled to omega as Ditto's v_i to w; both begin where the shared model stands at the meeting."""
     federation = digits(UNEQUAL)
-    stocfl = StoCFL(tau=1, lam=0.3, local=FULL, new_cluster="anchor" if participation == 1 else "global")
+    stocfl = variant(StoCFL, tau=1, lam=0.3, local=FULL, new_cluster="anchor" if participation == 1 else "global")
     state = final(stocfl, federation, participation)
     result, personal = run(Ditto(lam=0.3, local=FULL), federation, participation)
     close(state.omega, result.state)
@@ -190,12 +193,13 @@ def test_stocfl_that_merges_nobody_keeps_identical_clients_apart() -> None:
 # ---------------------------------------------------------------------------------------------- FeSEM and WeCFL
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("participation", SHARES)
 @pytest.mark.parametrize("kmeans", ["warm", "fresh"])
 def test_wecfl_with_equal_sizes_is_fesem(kmeans: Any, participation: float) -> None:
     federation = digits(EQUAL)
-    one = final(WeCFL(k=3, local=BATCHES, features="all", kmeans=kmeans), federation, participation)
-    other = final(FeSEM(k=3, local=BATCHES, kmeans=kmeans), federation, participation)
+    one = final(variant(WeCFL, k=3, local=BATCHES, features="all", kmeans=kmeans), federation, participation)
+    other = final(variant(FeSEM, k=3, local=BATCHES, kmeans=kmeans), federation, participation)
     assert torch.equal(one.labels.ids, other.labels.ids)
     assert torch.equal(one.labels.values, other.labels.values)
     assert len(one.labels.values.unique()) > 1
@@ -208,18 +212,19 @@ def test_wecfl_with_equal_sizes_is_fesem(kmeans: Any, participation: float) -> N
 # ----------------------------------------------------------------------------------------------------- FedGroup
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("participation", SHARES)
 @pytest.mark.parametrize("grouping", ["edc", "madc", "rcc", "rac"])
 def test_fedgrouprox_without_mu_is_fedgroup_bit_for_bit(grouping: Any, participation: float) -> None:
     federation = digits(UNEQUAL)
     options: dict[str, Any] = {"k": 3, "alpha": 2, "grouping": grouping, "eta_g": 0.01, "local": BATCHES}
-    one = final(FedGrouProx(mu=0, **options), federation, participation)
-    other = final(FedGroup(**options), federation, participation)
+    one = final(variant(FedGrouProx, mu=0, **options), federation, participation)
+    other = final(variant(FedGroup, **options), federation, participation)
     assert torch.equal(one.centers, other.centers)
     assert torch.equal(one.labels.ids, other.labels.ids)
     assert torch.equal(one.labels.values, other.labels.values)
     assert len(one.centers) == 3
-    differ(final(FedGrouProx(mu=1, **options), federation, participation).centers, one.centers)
+    differ(final(variant(FedGrouProx, mu=1, **options), federation, participation).centers, one.centers)
 
 
 @pytest.mark.parametrize("participation", SHARES)
@@ -237,6 +242,7 @@ def test_fedgroup_of_one_group_is_fedavg_from_the_warm_start(participation: floa
 # -------------------------------------------------------------------------------------------------- one cluster
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("participation", SHARES)
 @pytest.mark.parametrize(
     "method",
@@ -289,6 +295,7 @@ BASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("participation", SHARES)
 @pytest.mark.parametrize(
     ("name", "order"),
@@ -297,7 +304,8 @@ BASES: dict[str, Any] = {
 def test_cam_without_its_global_model_is_its_base(name: str, order: Any, participation: float) -> None:
     federation = digits(UNEQUAL)
     base = BASES[name]
-    one = run(CAM(base, warmup=0, without_global=True, order=order, local=BATCHES), federation, participation)[0]
+    cam = variant(CAM, base=base, warmup=0, without_global=True, order=order, local=BATCHES)
+    one = run(cam, federation, participation)[0]
     other = run(base, federation, participation)[0]
     centers, expected = (s if isinstance(s, Tensor) else s.centers for s in (one.state.base, other.state))
     assert len(expected) > 1
@@ -311,7 +319,7 @@ def test_cam_without_its_global_model_is_its_base(name: str, order: Any, partici
     close(one.clients.loss, other.clients.loss)
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", few(BASES, "wecfl", "ifca"))
 def test_cam_with_its_global_model_is_not_its_base(name: str) -> None:
     federation = digits(UNEQUAL)
     one = run(CAM(BASES[name], warmup=0, local=BATCHES), federation)[0]
@@ -336,9 +344,9 @@ def test_the_kit_by_least_loss_is_ifca(participation: float) -> None:
     [
         (
             Composed(k=3, clustering_weights="equal", weights="equal", local=BATCHES),
-            FeSEM(k=3, kmeans="fresh", local=BATCHES),
+            variant(FeSEM, k=3, kmeans="fresh", local=BATCHES),
         ),
-        (Composed(representation="classifier", k=3, local=BATCHES), WeCFL(k=3, kmeans="fresh", local=BATCHES)),
+        (Composed(representation="classifier", k=3, local=BATCHES), variant(WeCFL, k=3, kmeans="fresh", local=BATCHES)),
         (
             Composed(representation="update", clustering="agglomerative", when="once", first=2, k=3, local=BATCHES),
             FLHC(warmup=2, k=3, cluster_on="cohort", local=BATCHES),

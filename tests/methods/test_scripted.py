@@ -11,18 +11,23 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from scripted import played, silence, variant
 from torch import Tensor, nn
 
-from coterie.byclient import ByClient
-from coterie.methods.clusters import Clusters
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Best, Pick
+from coterie.core.replies import Fitted, Scored
+from coterie.core.tasks import Fit, Score
 from coterie.methods.contract import Ask
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fesem import FeSEM
+from coterie.methods.hard_clusters import Clusters
 from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL
-from coterie.model import Model
-from coterie.tasks import All, Best, Cohort, Fit, Fitted, Local, Pick, Roster
 
 LOCAL = Local(steps=7, lr=0.25)
 MODEL = Model(lambda: nn.Linear(2, 1, bias=False))
@@ -44,12 +49,14 @@ def fitted(models: dict[int, list[float]], n: list[int], choice: list[int] | Non
     )
 
 
-def script(*answers: Callable[[Fit], Fitted], local: Local = LOCAL) -> Ask:
+def script(*answers: Callable[[Any], Any], local: Local = LOCAL) -> Ask:
     """An `ask` that expects exactly these questions."""
     left = list(answers)
 
-    def ask(task: Fit) -> Fitted:
+    def ask(task: Fit | Score) -> Any:
         assert left, "one question too many"
+        if isinstance(task, Score):
+            return left.pop(0)(task)
         assert task.local == local
         assert task.send
         assert task.save is None
@@ -124,9 +131,9 @@ def test_ifca() -> None:
         assert torch.equal(task.start.centers, centers)
         assert task.start.given is None
         # Of 1, 3, 5, 7, 8 the clients 3 and 7 are missing; nobody chose center 1.
-        return fitted({1: [8.0, 8.0], 5: [1.0, 0.0], 8: [4.0, 12.0]}, n=[10, 30, 30], choice=[2, 0, 2])
+        return fitted({1: [8.0, 8.0], 5: [4.0, 12.0], 8: [1.0, 0.0]}, n=[10, 30, 20], choice=[2, 2, 0])
 
-    # Center 0: client 5 alone, [1, 0]. Center 1: nobody, it keeps [5, 5].
+    # Center 0: client 8 alone, [1, 0]. Center 1: nobody, it keeps [5, 5].
     # Center 2: (10 * [8, 8] + 30 * [4, 12]) / 40 = [5, 11].
     found = IFCA(k=3, local=LOCAL).round(centers, cohort(1, 3, 5, 7, 8), script(answer))
     close(found, [[1.0, 0.0], [5.0, 5.0], [5.0, 11.0]])
@@ -163,10 +170,31 @@ def table(labels: ByClient) -> dict[int, int]:
     return dict(zip(labels.ids.tolist(), labels.values.tolist(), strict=True))
 
 
+def losses(rows: dict[int, list[float]], *, of: list[int]) -> Callable[[Score], Scored]:
+    """These clients, out of those meant, say how well both centers fit their data."""
+
+    def answer(task: Score) -> Scored:
+        assert task.rule == "loss"
+        close(task.centers, [[0.0, 0.0], [10.0, 0.0]])
+        assert task.on is not None
+        assert task.on.tolist() == of
+        return Scored(torch.tensor(list(rows)), torch.full((len(rows),), 10), torch.tensor(list(rows.values())))
+
+    return answer
+
+
 def warm_answer(task: Fit) -> Fitted:
     """Clients 1, 2, 3, 7 are asked, 3 is new; 2 does not answer."""
     assert isinstance(task.start, Pick)
-    # Everyone starts from the own cluster's center, the new client 3 from the mean of the centers, row 2.
+    # Everyone starts from the own cluster's center; the new client 3 has joined that of least loss, 0.
+    close(task.start.centers[:2], [[0.0, 0.0], [10.0, 0.0]])
+    assert table(task.start.labels) == {1: 0, 2: 1, 3: 0, 7: 1}
+    return fitted({1: [1.0, 0.0], 3: [9.0, 0.0], 7: [1.0, 2.0]}, n=[30, 10, 10], choice=[0, 0, 1])
+
+
+def nearest_answer(task: Fit) -> Fitted:
+    """The same with join="nearest": the new client 3 starts from the mean of the centers, row 2."""
+    assert isinstance(task.start, Pick)
     close(task.start.centers, [[0.0, 0.0], [10.0, 0.0], [5.0, 0.0]])
     assert table(task.start.labels) == {1: 0, 2: 1, 3: 2, 7: 1}
     return fitted({1: [1.0, 0.0], 3: [9.0, 0.0], 7: [1.0, 2.0]}, n=[30, 10, 10], choice=[0, 2, 1])
@@ -177,22 +205,36 @@ def warm_answer(task: Fit) -> Fitted:
     [
         # Nearest centers: 1 -> 0; 3 -> 1 (81 to the one, 1 to the other); 7 -> 0 (1 + 4 against 81 + 4).
         # Nobody moves afterwards. Center 0: ([1, 0] + [1, 2]) / 2 = [1, 1]; center 1 is client 3's model.
-        (FeSEM(k=2, local=LOCAL), [1.0, 1.0]),
+        ((FeSEM, {"local": LOCAL}), [1.0, 1.0]),
         # WeCFL weighs by size: (30 * [1, 0] + 10 * [1, 2]) / 40 = [1, 0.5].
-        (WeCFL(k=2, local=LOCAL), [1.0, 0.5]),
+        ((WeCFL, {"local": LOCAL}), [1.0, 0.5]),
         # In batches of 8, sizes 30 and 10 are 4 and 2: (4 * [1, 0] + 2 * [1, 2]) / 6 = [1, 2/3].
-        (WeCFL(k=2, local=Local(batch=8), size_unit="batches"), [1.0, 2 / 3]),
-        (WeCFL(k=2, local=Local(batch="full"), size_unit="batches"), [1.0, 1.0]),
-        (FeSEM(k=2, local=Local(batch=8), size_unit="batches"), [1.0, 1.0]),  # of clients that count alike
+        ((WeCFL, {"local": Local(batch=8), "size_unit": "batches"}), [1.0, 2 / 3]),
+        ((WeCFL, {"local": Local(batch="full"), "size_unit": "batches"}), [1.0, 1.0]),
+        ((FeSEM, {"local": Local(batch=8), "size_unit": "batches"}), [1.0, 1.0]),  # of clients that count alike
     ],
     ids=["fesem", "wecfl", "wecfl-batches", "wecfl-full-batches", "fesem-batches"],
 )
-def test_a_warm_round(method: FeSEM, first: list[float]) -> None:
-    state = method.round(
-        clusters([[0.0, 0.0], [10.0, 0.0]]), cohort(1, 2, 3, 7), script(warm_answer, local=method.local)
-    )
-    close(state.centers, [first, [9.0, 0.0]])
-    assert table(state.labels) == {1: 0, 2: 1, 3: 1, 7: 0}, "client 2 did not answer and stays where it was"
+def test_a_warm_round(method: tuple[type[FeSEM], dict[str, Any]], first: list[float]) -> None:
+    kind, options = method
+    scripts: dict[Any, Any] = {"loss": (losses({3: [0.5, 0.7]}, of=[3]), warm_answer), "nearest": (nearest_answer,)}
+    for join, answers in scripts.items():
+        state = variant(kind, k=2, join=join, **options).round(
+            clusters([[0.0, 0.0], [10.0, 0.0]]), cohort(1, 2, 3, 7), script(*answers, local=options["local"])
+        )
+        close(state.centers, [first, [9.0, 0.0]])
+        assert table(state.labels) == {1: 0, 2: 1, 3: 1, 7: 0}, "client 2 did not answer and stays where it was"
+
+
+def test_a_new_client_whose_losses_are_not_known_does_not_train() -> None:
+    def answer(task: Fit) -> Fitted:
+        assert task.on is not None
+        assert task.on.tolist() == [1, 6]  # 3 and 8 were asked too, and did not answer
+        return fitted({1: [1.0, 0.0], 6: [9.0, 0.0]}, n=[30, 10], choice=[0, 1])
+
+    script_ = script(losses({6: [0.9, 0.2]}, of=[3, 6, 8]), answer)
+    state = FeSEM(k=2, local=LOCAL).round(clusters([[0.0, 0.0], [10.0, 0.0]]), cohort(1, 3, 6, 8), script_)
+    assert table(state.labels) == {1: 0, 2: 1, 6: 1, 7: 1}
 
 
 def test_sizes_decide_the_clusters_of_wecfl_but_not_of_fesem() -> None:
@@ -273,7 +315,8 @@ def test_fresh_clusters_take_the_numbers_of_the_old_ones_they_are_nearest_to(see
     def answer(task: Fit) -> Fitted:
         return fitted({1: [9.0, 0.0], 2: [11.0, 0.0], 5: [-1.0, 0.0], 8: [1.0, 0.0]}, n=[20, 30, 60, 20])
 
-    state = WeCFL(k=2, local=LOCAL, kmeans="fresh").round(before, these, script(answer))
+    places = losses({5: [0.1, 0.9], 8: [0.2, 0.8]}, of=[5, 8])
+    state = variant(WeCFL, k=2, local=LOCAL, kmeans="fresh").round(before, these, script(places, answer))
     assert table(state.labels) == {1: 1, 2: 1, 5: 0, 7: 1, 8: 0}
     # (60 * -1 + 20 * 1) / 80 = -0.5 and (20 * 9 + 30 * 11) / 50 = 10.2
     close(state.centers, [[-0.5, 0.0], [10.2, 0.0]])
@@ -289,7 +332,7 @@ def test_fresh_clusters_forget_where_the_old_centers_were_and_warm_ones_do_not()
     warm = FeSEM(k=2, local=LOCAL).round(before, cohort(1, 2, 7), script(answer))
     assert table(warm.labels) == {1: 0, 2: 0, 7: 0}
     close(warm.centers, [[101 / 3, 0.0], [500.0, 0.0]])
-    fresh = FeSEM(k=2, local=LOCAL, kmeans="fresh").round(before, cohort(1, 2, 7), script(answer))
+    fresh = variant(FeSEM, k=2, local=LOCAL, kmeans="fresh").round(before, cohort(1, 2, 7), script(answer))
     assert table(fresh.labels) == {1: 0, 2: 0, 7: 1}
     close(fresh.centers, [[0.5, 0.0], [100.0, 0.0]])
 
@@ -297,21 +340,34 @@ def test_fresh_clusters_forget_where_the_old_centers_were_and_warm_ones_do_not()
 @pytest.mark.parametrize("kmeans", ["warm", "fresh"])
 def test_fewer_answers_than_clusters(kmeans: Any) -> None:
     before = clusters([[0.0, 0.0], [10.0, 0.0], [20.0, 0.0]])
-    method = FeSEM(k=3, local=LOCAL, kmeans=kmeans)
+    method = variant(FeSEM, k=3, local=LOCAL, kmeans=kmeans)
     state = method.round(before, cohort(1, 7), script(lambda task: fitted({7: [19.0, 0.0]}, n=[80])))
     assert table(state.labels) == {1: 0, 2: 1, 7: 2}
     close(state.centers, [[0.0, 0.0], [10.0, 0.0], [19.0, 0.0]])
 
 
-@pytest.mark.parametrize("method", [FeSEM(k=2, local=LOCAL), WeCFL(k=2, local=LOCAL, kmeans="fresh")])
+@pytest.mark.parametrize("method", [FeSEM(k=2, local=LOCAL), variant(WeCFL, k=2, local=LOCAL, kmeans="fresh")])
 def test_clusters_stay_when_nobody_answers(method: FeSEM) -> None:
     before = clusters([[0.0, 0.0], [10.0, 0.0]])
-    state = method.round(before, cohort(1, 3), script(lambda task: fitted({}, n=[])))
-    assert torch.equal(state.centers, before.centers)
-    assert table(state.labels) == {1: 0, 2: 1, 7: 1}
+    assert played(method, before, cohort(1, 7), script(silence)) is before
 
 
-def test_newcomers_join_the_nearest_center_and_change_no_model() -> None:
+def test_newcomers_join_the_center_of_least_loss_and_change_no_model() -> None:
+    """3 does not answer; 0 finds both centers alike: the lowest index wins a tie."""
+    before = clusters([[0.0, 0.0], [10.0, 0.0]])
+    places = losses({0: [0.4, 0.4], 6: [0.9, 0.3]}, of=[0, 3, 6])
+    for method in (FeSEM(k=2, local=LOCAL), WeCFL(k=2, local=LOCAL)):
+        state = method.admit(before, cohort(0, 1, 2, 3, 6, 7), script(places))
+        assert table(state.labels) == {0: 0, 1: 0, 2: 1, 6: 1, 7: 1}
+        assert torch.equal(state.centers, before.centers)
+
+
+def test_newcomers_of_one_cluster_are_not_asked() -> None:
+    alone = clusters([[3.0, 4.0]], ByClient(torch.tensor([1]), torch.tensor([0])))
+    assert table(FeSEM(k=1, local=LOCAL).admit(alone, cohort(1, 5), script()).labels) == {1: 0, 5: 0}
+
+
+def test_newcomers_may_join_the_center_nearest_to_what_they_train_from_the_mean() -> None:
     before = clusters([[0.0, 0.0], [10.0, 0.0]])
 
     def answer(task: Fit) -> Fitted:
@@ -322,7 +378,7 @@ def test_newcomers_join_the_nearest_center_and_change_no_model() -> None:
         # 3 does not answer. 6 has moved towards [10, 0], 0 sits in the middle: the lowest index wins a tie.
         return fitted({0: [5.0, 3.0], 6: [6.0, 0.0]}, n=[10, 70])
 
-    for method in (FeSEM(k=2, local=LOCAL), WeCFL(k=2, local=LOCAL)):
+    for method in (variant(FeSEM, k=2, join="nearest", local=LOCAL), variant(WeCFL, k=2, join="nearest", local=LOCAL)):
         state = method.admit(before, cohort(0, 1, 2, 3, 6, 7), script(answer))
         assert table(state.labels) == {0: 0, 1: 0, 2: 1, 6: 1, 7: 1}
         assert torch.equal(state.centers, before.centers)

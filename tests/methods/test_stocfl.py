@@ -23,18 +23,24 @@ from scripted import (
     make_cohort,
     make_roster,
     on,
+    played,
+    scored,
+    silence,
     starts,
     table,
+    variant,
 )
 from torch import Tensor
 
-from coterie.methods.stocfl import StoCFL, Stochastic
-from coterie.rows import Rows
-from coterie.tasks import Local
+from coterie.core.local import Local
+from coterie.methods.authors.rows import Rows
+from coterie.methods.authors.stocfl import Sampled
+from coterie.methods.stocfl import StoCFL
+from coterie.methods.stocfl_clusters import Stochastic
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})
 ANCHOR = torch.tensor([1.0, 1.0])
-GRADIENT = Local(epochs=1, batch="full", lr=1.0)
+GRADIENT = Local(epochs=1, batch="full", lr=1.0, clip="off")
 
 
 def state_of(
@@ -46,8 +52,7 @@ def state_of(
     seen: dict[int, list[float]] | None = None,
     omega: tuple[float, float] = (2.0, 2.0),
 ) -> Stochastic:
-    ids, rows = list(seen or {}), [torch.tensor(row) for row in (seen or {}).values()]
-    return Stochastic(
+    plain = Stochastic(
         torch.tensor(centers).reshape(-1, 2),
         by_client(labels),
         torch.arange(2),
@@ -56,8 +61,11 @@ def state_of(
         torch.tensor(psi).reshape(-1, 2),
         torch.tensor(members, dtype=torch.float32),
         torch.tensor(trained, dtype=torch.float32),
-        Rows(torch.tensor(ids, dtype=torch.int64), tuple(rows)),
     )
+    if seen is None:
+        return plain
+    rows = Rows(torch.tensor(list(seen), dtype=torch.int64), tuple(torch.tensor(row) for row in seen.values()))
+    return Sampled(**vars(plain), seen=rows)
 
 
 FRESH = state_of([], {}, [], [], [])
@@ -118,7 +126,7 @@ def test_three_clusters_become_one_within_one_round() -> None:
     close(state.trained, [3])
     # Looked at anew after each merge: 0 and 40 become 20 degrees (their sums are equally long), and 80 is 60 away.
     # (By first come, 40 with 80 would be as good: 0-40 and 40-80 tie, the lower pair is first.)
-    anew = StoCFL(tau=0.7, recompute_after_merge=True, local=LOCAL)
+    anew = variant(StoCFL, tau=0.7, recompute_after_merge=True, local=LOCAL)
     exact = dataclasses.replace(before, psi=torch.tensor([[4.0, 0.0], psi[1], [0.7, 4.0]]))
     state = anew.round(exact, make_cohort([3], ROSTER, round=5), ScriptedAsk([NOBODY, NOBODY]))
     assert table(state.labels) == {3: 0, 7: 0, 11: 0, 19: 1}
@@ -140,7 +148,7 @@ def test_the_larger_part_may_give_its_model() -> None:
         [1, 2, 1, 1],
         [1, 2, 1, 1],
     )
-    method = StoCFL(merge_model="larger", local=LOCAL)
+    method = variant(StoCFL, merge_model="larger", local=LOCAL)
     state = method.round(before, make_cohort([3], ROSTER), ScriptedAsk([NOBODY, NOBODY]))
     # {0, 1}: cluster 1 has two members. {2, 3}: a tie, the lowest number.
     assert table(state.labels) == {3: 0, 7: 0, 11: 0, 19: 1, 23: 1}
@@ -167,7 +175,7 @@ def test_nobody_is_represented_twice() -> None:
     ask = ScriptedAsk([NOBODY, NOBODY])
     StoCFL(local=LOCAL).round(BEGUN, make_cohort([3, 11], ROSTER, round=3), ask)
     assert len(ask.asked) == 1
-    ask = ScriptedAsk(NOBODY, [NOBODY, NOBODY])
+    ask = ScriptedAsk(silence, [NOBODY, NOBODY])
     StoCFL(local=LOCAL, psi=Local(epochs=10)).round(BEGUN, make_cohort([3, 11, 19], ROSTER, round=3), ask)
     assert on(ask.asked[0]) == [19]
     assert a_fit(ask.asked[0]).local == Local(epochs=10)
@@ -176,7 +184,7 @@ def test_nobody_is_represented_twice() -> None:
 @pytest.mark.parametrize(("new_cluster", "begin"), [("anchor", [1.0, 1.0]), ("global", [2.0, 2.0])])
 def test_where_a_cluster_of_one_begins(new_cluster: Any, begin: list[float]) -> None:
     ask = ScriptedAsk(fitted({19: [2.0, 1.0]}), [NOBODY, NOBODY])  # its gradient points left: [-1, 0]
-    method = StoCFL(tau=0.5, new_cluster=new_cluster, local=LOCAL)
+    method = variant(StoCFL, tau=0.5, new_cluster=new_cluster, local=LOCAL)
     state = method.round(BEGUN, make_cohort([3, 19], ROSTER, round=3), ask)
     assert table(state.labels) == {3: 0, 7: 0, 11: 1, 19: 2}
     close(state.centers, [[5.0, 1.0], [1.0, 9.0], begin])
@@ -189,11 +197,11 @@ def test_a_chain_of_clients_updates_the_global_model() -> None:
     ask = ScriptedAsk(
         NOBODY,  # the cluster models
         fitted({3: [3.0, 0.0]}, n=[30]),
-        NOBODY,
+        silence,
         fitted({11: [6.0, 3.0]}, n=[60]),
         fitted({19: [0.0, 9.0]}, n=[20]),
     )
-    method = StoCFL(global_update="chain", local=LOCAL)
+    method = variant(StoCFL, global_update="chain", local=LOCAL)
     state = method.round(before, make_cohort([3, 7, 11, 19], ROSTER, round=3), ask)
     assert ask.done
     assert [on(task) for task in ask.asked[1:]] == [[3], [7], [11], [19]]
@@ -216,7 +224,7 @@ SAMPLED = state_of(
 
 
 def test_only_sampled_members_speak_for_their_cluster() -> None:
-    method = StoCFL(tau=0.5, cluster_vector="sampled", local=LOCAL)
+    method = variant(StoCFL, tau=0.5, cluster_vector="sampled", local=LOCAL)
     # With 3 and 11: both [1, 0], merged; 2 is not sampled and stays, though its vector is the same.
     state = method.round(SAMPLED, make_cohort([3, 11], ROSTER, round=3), ScriptedAsk([NOBODY, NOBODY]))
     assert table(state.labels) == {3: 0, 7: 0, 11: 0, 19: 1}
@@ -233,19 +241,24 @@ def test_only_sampled_members_speak_for_their_cluster() -> None:
 @pytest.mark.parametrize("recompute", [False, True])
 def test_unsampled_clusters_stay_apart_at_any_tau(recompute: bool) -> None:
     """With tau below 0 too: nothing is known of an unsampled cluster in this round, so it is merged with nobody."""
-    method = StoCFL(tau=-0.5, cluster_vector="sampled", recompute_after_merge=recompute, local=LOCAL)
+    method = variant(StoCFL, tau=-0.5, cluster_vector="sampled", recompute_after_merge=recompute, local=LOCAL)
     state = method.round(SAMPLED, make_cohort([3, 11], ROSTER, round=3), ScriptedAsk([NOBODY, NOBODY]))
     assert table(state.labels) == {3: 0, 7: 0, 11: 0, 19: 1}
 
 
 def test_representations_are_kept_for_the_sampled_vector_only() -> None:
     reply = fitted({19: [0.0, 1.0]})
-    for method, expected in ((StoCFL(cluster_vector="sampled", local=LOCAL), [19]), (StoCFL(local=LOCAL), [])):
-        cohort = make_cohort([19], ROSTER)
-        state = method.round(FRESH, cohort, ScriptedAsk(reply, [NOBODY, NOBODY]))
-        assert state.seen.ids.tolist() == expected
-        state = method.admit(BEGUN, cohort, ScriptedAsk(reply))
-        assert state.seen.ids.tolist() == expected
+    cohort = make_cohort([19], ROSTER)
+    method = variant(StoCFL, cluster_vector="sampled", local=LOCAL)
+    begun = method.init(TWO, ROSTER, np.random.default_rng(0))
+    assert isinstance(begun, Sampled)
+    assert begun.seen.ids.tolist() == []
+    state = method.round(begun, cohort, ScriptedAsk(reply, [NOBODY, NOBODY]))
+    assert state.seen.ids.tolist() == [19]
+    state = method.admit(Sampled(**vars(BEGUN), seen=Rows.empty()), cohort, ScriptedAsk(reply))
+    assert state.seen.ids.tolist() == [19]
+    for plain in (StoCFL(local=LOCAL), variant(StoCFL, global_update="chain", local=LOCAL)):
+        assert type(plain.init(TWO, ROSTER, np.random.default_rng(0))) is Stochastic
 
 
 # ------------------------------------------------------------------------------------------------ the ends of tau
@@ -277,8 +290,9 @@ def test_newcomers_join_or_found_a_cluster_with_the_closest_model() -> None:
     """Clusters point right ([4, 0], two members) and up; tau = 0.5.
 
     19 at 45 degrees, a little flatter: cos 0.71 with the right, joins 0. 23 straight left: cos -1 and 0, so the
-    closest is 1 and it is not close enough: a cluster of its own with the model of 1. 31 down, cos 0 and -1: a
-    cluster of its own with the model of 0. The cosine at the very tau is close enough.
+    closest is 1 and it is not close enough: a cluster of its own with the model of 1. 31 down: cos -1 with
+    1 and 0 with 23's new cluster, the closest: a cluster of its own with that model. The cosine at the very tau is
+    close enough.
     """
     gradients = {19: [3.0, 2.9], 23: [-2.0, 0.0], 31: [0.0, -1.0]}
     ask = ScriptedAsk(fitted({i: [1 - g[0], 1 - g[1]] for i, g in gradients.items()}))
@@ -288,7 +302,7 @@ def test_newcomers_join_or_found_a_cluster_with_the_closest_model() -> None:
     assert all_of(task.start) == [1.0, 1.0]
     assert task.local == GRADIENT
     assert table(state.labels) == {3: 0, 7: 0, 11: 1, 19: 0, 23: 2, 31: 3}
-    close(state.centers, [[5.0, 1.0], [1.0, 9.0], [1.0, 9.0], [5.0, 1.0]])
+    close(state.centers, [[5.0, 1.0], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]])
     close(state.psi, [[7.0, 2.9], [0.0, 1.0], [-2.0, 0.0], [0.0, -1.0]])
     close(state.members, [3, 1, 1, 1])
     assert state.trained.tolist()[:2] == [2, 1]
@@ -301,6 +315,40 @@ def test_a_cosine_at_the_very_tau_is_like_enough() -> None:
     assert table(state.labels)[19] == 1
 
 
+def test_it_does_not_matter_how_many_newcomers_come_at_once() -> None:
+    """19 and 23 point left alike, 31 down: together they found two clusters, one by one as well."""
+    gradients = {19: [-2.0, 0.0], 23: [-2.0, 0.1], 31: [0.0, -1.0], 37: [3.0, 0.1]}
+    replies = {i: [1 - g[0], 1 - g[1]] for i, g in gradients.items()}
+    method = StoCFL(tau=0.5, local=LOCAL)
+    together = method.admit(BEGUN, make_cohort([19, 23, 31, 37], ROSTER, round=9), ScriptedAsk(fitted(replies)))
+    single = BEGUN
+    for i, theta in replies.items():
+        single = method.admit(single, make_cohort([i], ROSTER, round=9), ScriptedAsk(fitted({i: theta})))
+    assert table(together.labels) == table(single.labels) == {3: 0, 7: 0, 11: 1, 19: 2, 23: 2, 31: 3, 37: 0}
+    assert_same(together, single)
+    close(together.members, [3, 1, 2, 1])
+
+
+def test_a_tau_of_one_takes_nobody_in() -> None:
+    """As documented; not even a newcomer of the very direction."""
+    ask = ScriptedAsk(fitted({19: [1.0, 0.0], 23: [1.0, -1.0]}))  # gradients [0, 1] and [0, 2], as cluster 1's
+    state = StoCFL(tau=1.0, local=LOCAL).admit(BEGUN, make_cohort([19, 23], ROSTER, round=9), ask)
+    assert table(state.labels) == {3: 0, 7: 0, 11: 1, 19: 2, 23: 3}
+    close(state.centers[2:], [[1.0, 9.0], [1.0, 9.0]])
+
+
+@pytest.mark.parametrize(("tau", "labels"), [(0.5, {19: 2, 23: 3}), (-0.5, {19: 1, 23: 0})])
+def test_a_newcomer_without_a_gradient_goes_by_loss(tau: float, labels: dict[int, int]) -> None:
+    """It is like nothing: at tau = 0.5 it founds a cluster with the model that fits it, at -0.5 it joins that one."""
+    ask = ScriptedAsk(
+        fitted({19: [1.0, 1.0], 23: [1.0, 1.0], 31: [1.0, 1.0]}), scored({19: [0.9, 0.1], 23: [0.2, 0.3]})
+    )
+    state = StoCFL(tau=tau, local=LOCAL).admit(BEGUN, make_cohort([19, 23, 31], ROSTER, round=9), ask)
+    assert on(ask.asked[1]) == [19, 23, 31]
+    assert table(state.labels) == {3: 0, 7: 0, 11: 1, **labels}  # 31 did not answer and stays unmet
+    assert starts(state.predictor().models[0], 19, 23) == [[1.0, 9.0], [5.0, 1.0]]
+
+
 def test_those_admitted_before_anyone_was_met_are_asked_once() -> None:
     reply = fitted({3: [0.0, 1.0], 7: [-1.0, 1.0]})
     state = StoCFL(tau=0.5, local=LOCAL).admit(FRESH, make_cohort([3, 7], ROSTER), ScriptedAsk(reply))
@@ -310,12 +358,12 @@ def test_those_admitted_before_anyone_was_met_are_asked_once() -> None:
 
 def test_nobody_answers() -> None:
     method = StoCFL(local=LOCAL)
-    assert_same(method.round(FRESH, make_cohort([3], ROSTER), ScriptedAsk(NOBODY, [NOBODY, NOBODY])), FRESH)
-    assert_same(method.round(BEGUN, make_cohort([3], ROSTER), ScriptedAsk([NOBODY, NOBODY])), BEGUN)
-    assert_same(method.admit(BEGUN, make_cohort([19], ROSTER), ScriptedAsk(NOBODY)), BEGUN)
+    assert played(method, FRESH, make_cohort([3], ROSTER), ScriptedAsk(silence, silence)) is FRESH
+    assert played(method, BEGUN, make_cohort([3], ROSTER), ScriptedAsk(silence)) is BEGUN
+    assert_same(method.admit(BEGUN, make_cohort([19], ROSTER), ScriptedAsk(silence)), BEGUN)
     assert_same(method.admit(BEGUN, make_cohort([3], ROSTER), ScriptedAsk()), BEGUN)
-    chain = StoCFL(global_update="chain", local=LOCAL)
-    assert_same(chain.round(BEGUN, make_cohort([3, 7], ROSTER), ScriptedAsk(NOBODY, NOBODY, NOBODY)), BEGUN)
+    chain = variant(StoCFL, global_update="chain", local=LOCAL)
+    assert played(chain, BEGUN, make_cohort([3, 7], ROSTER), ScriptedAsk(silence)) is BEGUN
 
 
 def test_one_model_to_begin_with_and_members_predict_with_their_cluster() -> None:

@@ -1,4 +1,4 @@
-"""Every method through parcels, to the same bits as without; and nothing is sent twice, or to whom it is not meant."""
+"""Every method through payloads, to the same bits as without; and nothing is sent twice, or to whom it is not meant."""
 
 from __future__ import annotations
 
@@ -14,38 +14,25 @@ from loopback import Loopback
 from torch import nn
 
 import coterie
-from conftest import linear, make_federation, vector
-from coterie.byclient import ByClient
-from coterie.catalogue import METHODS
-from coterie.client import Moment
-from coterie.codec import pack
+from conftest import PAPERS, linear, make_federation, vector
+from coterie.client.answers import Moment
+from coterie.client.memory import Memory
+from coterie.core.client_table import ByClient
+from coterie.core.codec import pack
+from coterie.core.errors import CoterieError
+from coterie.core.hardware import one_thread
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
+from coterie.core.registry import METHODS
+from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.errors import CoterieError
-from coterie.memory import Memory
 from coterie.methods.wecfl import WeCFL
-from coterie.model import Model
-from coterie.network.errand import for_client
-from coterie.network.wire import pack_up
-from coterie.result import Result
-from coterie.tasks import (
-    All,
-    Best,
-    Estimated,
-    Evaluate,
-    Fit,
-    Local,
-    Mix,
-    Own,
-    Pick,
-    Posterior,
-    Ref,
-    Row,
-    Score,
-    Task,
-)
-from coterie.threads import one_thread
+from coterie.network.protocol.messages import for_client
+from coterie.network.protocol.wire import encode
+from coterie.training.result import Result
 
 LOCAL = Local(steps=3, batch=4, lr=0.1)
 OUTLINE = 1500  # bytes per task: more than any outline here needs
@@ -91,11 +78,17 @@ SCENARIOS: Mapping[str, Scenario] = {
     "normed": Scenario(build=normed, compress=True),
 }
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    **{name: (name, {}) for name in METHODS.places},
+    **{name: (name, {}) for name in PAPERS},
     "fedsoft from centers": ("fedsoft", {"start_from": "centers", "select": 2}),
-    "ifca-cam by accuracy, cluster first": ("ifca-cam", {"base": {"choose_by": "accuracy"}, "order": "cluster_first"}),
-    "wecfl-cam global first": ("wecfl-cam", {"order": "global_first", "warmup_by": "global"}),
-    "fesem-cam cluster first": ("fesem-cam", {"order": "cluster_first", "lam": 0.1}),
+    "ifca-cam by accuracy, cluster first": (
+        "cam-authors",
+        {"base": coterie.IFCAAuthors(k=2, choose_by="accuracy"), "order": "cluster_first"},
+    ),
+    "wecfl-cam global first": ("cam-authors", {"base": WeCFL(k=2), "order": "global_first", "lam": 0.01}),
+    "fesem-cam cluster first": (
+        "cam-authors",
+        {"base": coterie.FeSEM(k=2), "order": "cluster_first", "lam": 0.1, "warmup_by": "local"},
+    ),
 }
 
 
@@ -106,6 +99,7 @@ def ran(engine: Engine, method: Any, federation: Federation, scenario: Scenario)
     )
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_a_method_does_the_same_through_parcels(variant: tuple[str, Mapping[str, Any]], scenario: Scenario) -> None:
@@ -124,9 +118,9 @@ def test_a_method_does_the_same_through_parcels(variant: tuple[str, Mapping[str,
     assert plain.newcomers is not None
     assert_same(mine.newcomers.clients, plain.newcomers.clients)
     for sent in loopback.sent:
-        assert len(sent.parcel.outline) < OUTLINE * sent.tasks
+        assert len(sent.payload.outline) < OUTLINE * sent.tasks
         if sent.trains and not scenario.compress:  # what is looked at is not counted
-            assert sum(len(packed.data) for packed in sent.parcel.arrays) == sent.counted
+            assert sum(len(packed.data) for packed in sent.payload.arrays) == sent.counted
     assert any(sent.trains and sent.counted for sent in loopback.sent)
 
 
@@ -182,7 +176,7 @@ WEIGHTS: Mapping[str, Ref] = {
 
 
 def compared(tasks: tuple[Task, ...], ids: torch.Tensor = EVERYONE) -> tuple[Outcome, Loopback]:
-    """The same visit with and without parcels, where client 1 keeps something already."""
+    """The same visit with and without payloads, where client 1 keeps something already."""
     federation = make_federation(4)
     engines = Sequential(MODEL, federation), Loopback(MODEL, federation)
     visit = Visit(tasks, ids, Moment(3, 1, 0))
@@ -219,7 +213,9 @@ def test_the_comparison_has_something_to_compare() -> None:
     assert outcome.replies[0].choice.tolist() == [0, 1, 2, 2]  # type: ignore[union-attr]
     outcome, _ = compared((Fit(REFS["pick of a table without everyone"], LOCAL),))
     assert [m.client for m in outcome.missing] == [1, 2]
-    assert outcome.missing[0].reason == "client 1 has no value here and no default was given"
+    assert (
+        outcome.missing[0].reason == "the server has no value for this client (no cluster, no weights), and no default"
+    )
     outcome, _ = compared((Fit(REFS["own mix of a table without everyone"], LOCAL),))
     assert [m.client for m in outcome.missing] == [2]  # client 1 keeps its own and needs no value
     outcome, _ = compared((Fit(REFS["pick beyond the rows"], LOCAL),))
@@ -241,7 +237,7 @@ def given(*tasks: Task, client: int = 0) -> tuple[Task | None, ...]:
 
 def numbers(*tasks: Task, client: int = 0) -> int:
     """How many numbers are sent."""
-    return sum(len(packed.data) for packed in pack_up(given(*tasks, client=client)).arrays) // 4
+    return sum(len(packed.data) for packed in encode(given(*tasks, client=client)).arrays) // 4
 
 
 def test_a_client_is_given_its_own_and_nothing_else() -> None:
@@ -293,7 +289,7 @@ def test_a_client_that_fails_is_missing() -> None:
 
 def test_what_cannot_be_sent_is_told() -> None:
     with pytest.raises(CoterieError, match="complex64"):
-        pack_up(All(torch.zeros(2, dtype=torch.complex64)))
+        encode(All(torch.zeros(2, dtype=torch.complex64)))
 
 
 def test_memory_is_left_alone_by_a_look() -> None:

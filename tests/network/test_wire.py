@@ -1,4 +1,4 @@
-"""Parcels: what goes in comes out, and nothing that is not a parcel gets through, or does harm on its way."""
+"""Parcels: what goes in comes out, and nothing that is not a payload gets through, or does harm on its way."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from typing import Any, Literal, cast
 
 import pytest
 import torch
-from errands import CENTERS, errand, set_at
 from torch import Tensor
+from visit_requests import CENTERS, request, set_at
 
-from coterie.codec import TYPES
-from coterie.network.errand import TO_CLIENT
-from coterie.network.reading import DEPTH, fits
-from coterie.network.wire import Limits, Packed, Parcel, WireError, open_up, pack_up
-from coterie.tasks import Local, Ref, Row
+from coterie.core.codec import TYPES
+from coterie.core.decoder import DEPTH, fits
+from coterie.core.local import Local
+from coterie.core.references import Ref, Row
+from coterie.network.protocol.messages import TO_CLIENT
+from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,27 +39,27 @@ class Pair:
     right: Pair | None
 
 
-def opened(parcel: Parcel, **limits: int) -> Any:
-    return open_up(parcel, TO_CLIENT, Limits(**limits))
+def opened(payload: Payload, **limits: int) -> Any:
+    return decode(payload, TO_CLIENT, Limits(**limits))
 
 
 def again(tree: object, compress: bool = False) -> Any:
-    return open_up(pack_up(tree, compress), (Box, *TO_CLIENT))
+    return decode(encode(tree, compress), (Box, *TO_CLIENT))
 
 
-def edited(change: Callable[[Any], object], tree: object | None = None) -> Parcel:
-    """A parcel whose outline was changed on the way."""
-    parcel = pack_up(errand() if tree is None else tree)
-    outline = json.loads(parcel.outline)
+def edited(change: Callable[[Any], object], tree: object | None = None) -> Payload:
+    """A payload whose outline was changed on the way."""
+    payload = encode(request() if tree is None else tree)
+    outline = json.loads(payload.outline)
     change(outline)
-    return dataclasses.replace(parcel, outline=json.dumps(outline))
+    return dataclasses.replace(payload, outline=json.dumps(outline))
 
 
-def raw(dtype: str, shape: Any, data: bytes, compress: bool = False, place: Any = None) -> Parcel:
-    """A parcel of one array, as somebody else might make it."""
+def raw(dtype: str, shape: Any, data: bytes, compress: bool = False, place: Any = None) -> Payload:
+    """A payload of one array, as somebody else might make it."""
     place = [0, 0, list(shape)] if place is None else place
     outline = {"tree": {"tensor": 0}, "tensors": [place], "zlib": compress}
-    return Parcel(json.dumps(outline), (Packed(dtype, shape, data),))
+    return Payload(json.dumps(outline), (EncodedTensor(dtype, shape, data),))
 
 
 # ---------------------------------------------------------------------------------------------------- there and back
@@ -66,7 +67,7 @@ def raw(dtype: str, shape: Any, data: bytes, compress: bool = False, place: Any 
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_an_errand_comes_out_as_it_went_in(compress: bool) -> None:
-    sent = errand()
+    sent = request()
     came = again(sent, compress)
     assert repr(came) == repr(sent)
     assert came.tasks[0].start.theta.data_ptr() == came.tasks[0].anchor.theta.data_ptr()
@@ -84,17 +85,17 @@ def test_tensors_of_every_type_and_shape(name: str, shape: tuple[int, ...], comp
 
 
 def test_bytes_are_little_endian_in_c_order() -> None:
-    (packed,) = pack_up(torch.tensor([[1, 2], [3, 258]], dtype=torch.int32).T).arrays
+    (packed,) = encode(torch.tensor([[1, 2], [3, 258]], dtype=torch.int32).T).arrays
     assert packed.data == bytes([1, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2, 1, 0, 0])
     assert (packed.dtype, packed.shape) == ("int32", (2, 2))
 
 
 def test_a_big_endian_machine_turns_bytes_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    parcel = raw("int16", (2,), bytes([1, 2, 3, 4]))
-    assert open_up(parcel, ()).tolist() == [513, 1027]
+    payload = raw("int16", (2,), bytes([1, 2, 3, 4]))
+    assert decode(payload, ()).tolist() == [513, 1027]
     monkeypatch.setattr(sys, "byteorder", "big")  # which turns what is little here into what it would be there
-    assert open_up(parcel, ()).tolist() == [258, 772]
-    assert pack_up(torch.tensor([258, 772], dtype=torch.int16)).arrays[0].data == bytes([1, 2, 3, 4])
+    assert decode(payload, ()).tolist() == [258, 772]
+    assert encode(torch.tensor([258, 772], dtype=torch.int16)).arrays[0].data == bytes([1, 2, 3, 4])
 
 
 def test_what_is_not_contiguous_and_what_has_a_gradient() -> None:
@@ -104,43 +105,43 @@ def test_what_is_not_contiguous_and_what_has_a_gradient() -> None:
 
 
 def test_a_view_is_named_by_its_place() -> None:
-    parcel = pack_up((CENTERS[2], CENTERS, CENTERS[1, 1:3], CENTERS.clone(), CENTERS[1:], CENTERS[:, 1], CENTERS[:0]))
-    assert [packed.shape for packed in parcel.arrays] == [(3, 4), (3, 4), (3,), (0, 4)]
-    for came, sent in zip(open_up(parcel, ()), (CENTERS[2], CENTERS, CENTERS[1, 1:3]), strict=False):
+    payload = encode((CENTERS[2], CENTERS, CENTERS[1, 1:3], CENTERS.clone(), CENTERS[1:], CENTERS[:, 1], CENTERS[:0]))
+    assert [packed.shape for packed in payload.arrays] == [(3, 4), (3, 4), (3,), (0, 4)]
+    for came, sent in zip(decode(payload, ()), (CENTERS[2], CENTERS, CENTERS[1, 1:3]), strict=False):
         assert torch.equal(came, sent)
     overlapping = (CENTERS[:2], CENTERS[1:], CENTERS[1])
-    parcel = pack_up(overlapping)
-    assert len(parcel.arrays) == 2
-    assert all(torch.equal(a, b) for a, b in zip(open_up(parcel, ()), overlapping, strict=True))
+    payload = encode(overlapping)
+    assert len(payload.arrays) == 2
+    assert all(torch.equal(a, b) for a, b in zip(decode(payload, ()), overlapping, strict=True))
 
 
 def test_what_comes_out_may_be_written_to() -> None:
-    parcel = pack_up(CENTERS)
-    open_up(parcel, ()).zero_()
-    assert torch.equal(open_up(parcel, ()), CENTERS)
+    payload = encode(CENTERS)
+    decode(payload, ()).zero_()
+    assert torch.equal(decode(payload, ()), CENTERS)
 
 
 def test_size_is_in_bytes() -> None:
-    parcel = pack_up(Box(CENTERS))
-    assert parcel.size == len(parcel.outline) + 48
-    assert pack_up(torch.zeros(10_000), compress=True).size < 1000
+    payload = encode(Box(CENTERS))
+    assert payload.size == len(payload.outline) + 48
+    assert encode(torch.zeros(10_000), compress=True).size < 1000
 
 
 def test_numbers_and_texts() -> None:
     tree = (1, -(1 << 127), 0.1, float("inf"), float("-inf"), None, True, "ä\n\ud800", {"a": (1.5,)})
-    assert open_up(pack_up(tree), ()) == tree
-    assert str(open_up(pack_up(float("nan")), ())) == "nan"
+    assert decode(encode(tree), ()) == tree
+    assert str(decode(encode(float("nan")), ())) == "nan"
 
 
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
 def test_too_much_is_refused_before_anything_is_built() -> None:
-    parcel = pack_up(errand())
-    assert opened(parcel, largest=parcel.size) is not None
-    for limits in ({"largest": parcel.size - 1}, {"arrays": 1}, {"outline": len(parcel.outline) - 1}):
+    payload = encode(request())
+    assert opened(payload, largest=payload.size) is not None
+    for limits in ({"largest": payload.size - 1}, {"arrays": 1}, {"outline": len(payload.outline) - 1}):
         with pytest.raises(WireError, match="at most"):
-            opened(parcel, **limits)
+            opened(payload, **limits)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +170,15 @@ def test_too_much_is_refused_before_anything_is_built() -> None:
 @pytest.mark.parametrize("compress", [False, True])
 def test_an_array_that_cannot_be(dtype: Any, shape: Any, compress: bool) -> None:
     data = bytes(3)
-    parcel = raw(dtype, shape, zlib.compress(data) if compress else data, compress, place=[0, 0, [1]])
+    payload = raw(dtype, shape, zlib.compress(data) if compress else data, compress, place=[0, 0, [1]])
     with pytest.raises(WireError, match="array 0"):
-        open_up(parcel, ())
+        decode(payload, ())
 
 
 def test_nothing_of_a_huge_shape_is_too_much() -> None:
-    assert open_up(raw("int8", (0, 1 << 20), b""), ()).shape == (0, 1 << 20)
+    assert decode(raw("int8", (0, 1 << 20), b""), ()).shape == (0, 1 << 20)
     with pytest.raises(WireError, match="larger than"):
-        open_up(raw("int8", (0, 1 << 62, 1 << 62), b""), ())
+        decode(raw("int8", (0, 1 << 62, 1 << 62), b""), ())
 
 
 @pytest.mark.parametrize("announced", [0, 1, 1000])
@@ -185,22 +186,40 @@ def test_a_bomb_is_not_inflated(announced: int) -> None:
     bomb = zlib.compress(bytes(200 << 20), 9)
     tracemalloc.start()
     with pytest.raises(WireError, match="does not decompress"):
-        open_up(raw("uint8", (announced,), bomb, compress=True), ())
+        decode(raw("uint8", (announced,), bomb, compress=True), ())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 << 20
     with pytest.raises(WireError, match="larger than the 1000000 bytes"):
-        open_up(raw("uint8", (200 << 20,), bomb, compress=True), (), Limits(largest=10**6))
+        decode(raw("uint8", (200 << 20,), bomb, compress=True), (), Limits(largest=10**6))
     with pytest.raises(WireError, match="at most 1000000 bytes, this one has 1600000"):
-        open_up(raw("int64", (200_000,), bomb, compress=True), (), Limits(largest=10**6))
+        decode(raw("int64", (200_000,), bomb, compress=True), (), Limits(largest=10**6))
+
+
+def test_an_array_of_which_only_a_part_is_named_is_not_even_inflated() -> None:
+    bomb = zlib.compress(bytes(200 << 20), 9)
+    tracemalloc.start()
+    for place in ([0, 0, [1]], [0, 0, [0]], [0, 1, [(200 << 20) - 1]]):
+        with pytest.raises(WireError, match="does not name all of it"):
+            decode(raw("uint8", (200 << 20,), bomb, compress=True, place=place), ())
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    tracemalloc.stop()
+
+
+def test_a_tensor_that_nothing_uses_is_refused() -> None:
+    payload = raw("uint8", (2,), bytes(2))
+    with pytest.raises(WireError, match="tensor 0 is sent and used nowhere"):
+        decode(dataclasses.replace(payload, outline=payload.outline.replace('{"tensor": 0}', "1")), ())
+    with pytest.raises(WireError, match=r"array 0: uint8 .* has 2 bytes, 3 came"):
+        decode(raw("uint8", (2,), bytes(3)), ())
 
 
 def test_compressed_data_is_whole_and_nothing_else() -> None:
     good = zlib.compress(bytes(100), 1)
-    assert open_up(raw("uint8", (100,), good, compress=True), ()).sum() == 0
+    assert decode(raw("uint8", (100,), good, compress=True), ()).sum() == 0
     for bad in (good[:-1], good[:-5], good + b"x", b"", b"nonsense", good + good, zlib.compress(bytes(99))):
         with pytest.raises(WireError, match="array 0"):
-            open_up(raw("uint8", (100,), bad, compress=True), ())
+            decode(raw("uint8", (100,), bad, compress=True), ())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -208,15 +227,15 @@ def test_compressed_data_is_whole_and_nothing_else() -> None:
 def test_nan_and_inf_are_refused_by_the_array(dtype: torch.dtype, value: str) -> None:
     bad = torch.tensor([1, float(value), 3], dtype=dtype)
     with pytest.raises(WireError, match=r"array 1 .*NaN or Inf"):
-        open_up(pack_up((CENTERS, bad)), ())
+        decode(encode((CENTERS, bad)), ())
     large = torch.full((3,), torch.finfo(dtype).max, dtype=dtype)  # whose sum overflows, and that is all right
-    assert torch.equal(open_up(pack_up(large), ()), large)
+    assert torch.equal(decode(encode(large), ()), large)
 
 
 def test_truth_values_are_0_or_1() -> None:
-    assert open_up(raw("bool", (2,), bytes([0, 1])), ()).tolist() == [False, True]
+    assert decode(raw("bool", (2,), bytes([0, 1])), ()).tolist() == [False, True]
     with pytest.raises(WireError, match="truth values"):
-        open_up(raw("bool", (2,), bytes([0, 2])), ())
+        decode(raw("bool", (2,), bytes([0, 2])), ())
 
 
 @pytest.mark.parametrize(
@@ -229,8 +248,8 @@ def test_truth_values_are_0_or_1() -> None:
     ids=str,
 )
 def test_a_place_that_is_none(place: Any) -> None:
-    with pytest.raises(WireError, match=r"has no place|does not lie in|other arrays than|a shape is|larger than"):
-        open_up(raw("int8", (2,), bytes(2), place=place), ())
+    with pytest.raises(WireError, match=r"has no place|does not name all|other arrays than|a shape is|larger than"):
+        decode(raw("int8", (2,), bytes(2), place=place), ())
 
 
 BAD_OUTLINES = [
@@ -253,59 +272,59 @@ BAD_OUTLINES = [
 @pytest.mark.parametrize("text", BAD_OUTLINES, ids=lambda text: text[:50])
 def test_an_outline_that_is_none(text: str) -> None:
     with pytest.raises(WireError):
-        opened(Parcel(text, ()))
+        opened(Payload(text, ()))
 
 
 def test_an_outline_may_be_so_deep_and_no_deeper() -> None:
-    def nested(levels: int) -> Parcel:
-        return Parcel('{"tree": ' + "[" * levels + "]" * levels + ', "tensors": [], "zlib": false}', ())
+    def nested(levels: int) -> Payload:
+        return Payload('{"tree": ' + "[" * levels + "]" * levels + ', "tensors": [], "zlib": false}', ())
 
-    open_up(nested(DEPTH + 1), ())
+    decode(nested(DEPTH + 1), ())
     with pytest.raises(WireError, match=f"at most {DEPTH} levels"):
-        open_up(nested(DEPTH + 2), ())
+        decode(nested(DEPTH + 2), ())
 
 
 HAS = ("tree", "has")
 FIT = (*HAS, "tasks", 0, "has")
 MOMENT = {"is": "Moment", "number": 99, "has": {"seed": 0, "round": 0, "task": 0}}
 EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
-    "another type": (set_at("tree", "is", to="Parcel"), "'Parcel' is not one of the types"),
+    "another type": (set_at("tree", "is", to="Payload"), "'Payload' is not one of the types"),
     "a builtin": (set_at("tree", "is", to="__import__"), "is not one of the types"),
-    "no type": (lambda o: o["tree"].pop("is"), "nothing that can be read"),
-    "more beside the type": (set_at("tree", "extra", to=1), "nothing that can be read"),
-    "an unknown field": (set_at(*HAS, "extra", to=1), "Errand: unknown field 'extra'"),
-    "a missing field": (lambda o: o["tree"]["has"].pop("keep"), "Errand: missing field 'keep'"),
+    "no type": (lambda o: o["tree"].pop("is"), "an outline cannot contain"),
+    "more beside the type": (set_at("tree", "extra", to=1), "an outline cannot contain"),
+    "an unknown field": (set_at(*HAS, "extra", to=1), "VisitRequest: unknown field 'extra'"),
+    "a missing field": (lambda o: o["tree"]["has"].pop("keep"), "VisitRequest: missing field 'keep'"),
     "a missing field with a default": (lambda o: o["tree"]["has"]["tasks"][0]["has"].pop("mu"), "missing field 'mu'"),
-    "a text for a tensor": (set_at(*FIT, "start", "has", "theta", to="x"), "Row.theta: a str where Tensor belongs"),
-    "a tensor for a number": (set_at(*FIT, "start", "has", "row", to={"tensor": 0}), "Row.row: a Tensor where int"),
-    "a number for a reference": (set_at(*FIT, "start", to=4), "Fit.start: a int where All | Pick"),
-    "a moment for a reference": (set_at(*FIT, "start", to=MOMENT), "Fit.start: a Moment where All"),
-    "true for a number": (set_at(*HAS, "client", to=True), "Errand.client: a bool where int"),
-    "a number for true": (set_at(*HAS, "keep", to=1), "Errand.keep: a int where bool"),
-    "a fraction for a number": (set_at(*HAS, "client", to=1.0), "Errand.client: a float where int"),
-    "none for a number": (set_at(*HAS, "client", to=None), "Errand.client: a NoneType"),
-    "true for a fraction": (set_at(*FIT, "mu", to=True), "Fit.mu: a bool where float | ByClient"),
-    "another word": (set_at(*HAS, "tasks", 2, "has", "rule", to="best"), "Score.rule: a str where Literal"),
-    "a list for a task": (set_at(*HAS, "tasks", 0, to=[]), "Errand.tasks: "),
-    "one task without a list": (set_at(*HAS, "tasks", to=None), "Errand.tasks: "),
-    "a moment for a task": (set_at(*HAS, "tasks", 1, to=MOMENT), "Errand.tasks: "),
+    "a text for a tensor": (set_at(*FIT, "start", "has", "theta", to="x"), "Row.theta: expected Tensor"),
+    "a tensor for a number": (set_at(*FIT, "start", "has", "row", to={"tensor": 0}), "Row.row: expected int"),
+    "a number for a reference": (set_at(*FIT, "start", to=4), "Fit.start: expected All | Pick"),
+    "a moment for a reference": (set_at(*FIT, "start", to=MOMENT), "Fit.start: expected All"),
+    "true for a number": (set_at(*HAS, "client", to=True), "VisitRequest.client: expected int"),
+    "a number for true": (set_at(*HAS, "keep", to=1), "VisitRequest.keep: expected bool"),
+    "a fraction for a number": (set_at(*HAS, "client", to=1.0), "VisitRequest.client: expected int"),
+    "none for a number": (set_at(*HAS, "client", to=None), "VisitRequest.client: expected int"),
+    "true for a fraction": (set_at(*FIT, "mu", to=True), "Fit.mu: expected float | ByClient"),
+    "another word": (set_at(*HAS, "tasks", 2, "has", "rule", to="best"), "Score.rule: expected Literal"),
+    "a list for a task": (set_at(*HAS, "tasks", 0, to=[]), "VisitRequest.tasks: "),
+    "one task without a list": (set_at(*HAS, "tasks", to=None), "VisitRequest.tasks: "),
+    "a moment for a task": (set_at(*HAS, "tasks", 1, to=MOMENT), "VisitRequest.tasks: "),
     "a tensor that is not there": (set_at(*FIT, "start", "has", "theta", "tensor", to=99), "tensor 99 of"),
     "a tensor from behind": (set_at(*FIT, "start", "has", "theta", "tensor", to=-1), "tensor -1 of"),
-    "the tensor true": (set_at(*FIT, "start", "has", "theta", "tensor", to=True), "nothing that can be read"),
-    "the same as nothing": (set_at(*FIT, "start", to={"same": 77}), "nothing that can be read"),
-    "the same as itself": (set_at(*FIT, "start", to={"same": 0}), "nothing that can be read"),
-    "the same as a list": (set_at(*FIT, "start", to={"same": []}), "nothing that can be read"),
-    "a number twice": (set_at(*HAS, "moment", "number", to=2), "given before"),
-    "a number that is none": (set_at(*HAS, "moment", "number", to="2"), "nothing that can be read"),
-    "another float": (set_at(*FIT, "mu", to={"float": "1e3"}), "nothing that can be read"),
+    "the tensor true": (set_at(*FIT, "start", "has", "theta", "tensor", to=True), "an outline cannot contain"),
+    "the same as nothing": (set_at(*FIT, "start", to={"same": 77}), "an outline cannot contain"),
+    "the same as itself": (set_at(*FIT, "start", to={"same": 0}), "an outline cannot contain"),
+    "the same as a list": (set_at(*FIT, "start", to={"same": []}), "an outline cannot contain"),
+    "a number twice": (set_at(*HAS, "moment", "number", to=2), "was used before"),
+    "a number that is none": (set_at(*HAS, "moment", "number", to="2"), "an outline cannot contain"),
+    "another float": (set_at(*FIT, "mu", to={"float": "1e3"}), "an outline cannot contain"),
     "no learning rate": (set_at(*FIT, "local", "has", "lr", to=0.0), "Local.lr: Input should be greater than 0"),
-    "a text for a learning rate": (set_at(*FIT, "local", "has", "lr", to="0.1"), "Local.lr: a str where float"),
+    "a text for a learning rate": (set_at(*FIT, "local", "has", "lr", to="0.1"), "Local.lr: expected float"),
     "nan for a learning rate": (set_at(*FIT, "local", "has", "lr", to={"float": "nan"}), "Local.lr: "),
     "epochs and steps": (set_at(*FIT, "local", "has", "epochs", to=1), "give epochs or steps"),
     "a run that is a path": (set_at(*HAS, "run", to="../x"), "run: '../x' is not a name"),
     "a client below 0": (set_at(*HAS, "client", to=-1), "client, since: from 0"),
     "an array less": (lambda o: o["tensors"].pop(), ""),
-    "arrays that nobody names": (set_at("tensors", to=[]), "other arrays than were sent"),
+    "arrays that nobody names": (set_at("tensors", to=[]), "array 0 (3, 4): the outline does not name"),
     "compressed, it says": (set_at("zlib", to=True), "array 0 cannot be decompressed"),
 }
 
@@ -324,7 +343,7 @@ def test_what_names_others_twice_is_checked_once() -> None:
     for number in range(1, DEPTH - 4):
         node = {"is": "Pair", "number": number, "has": {"left": node, "right": {"same": number - 1}}}
     outline = {"tree": node, "tensors": [], "zlib": False}
-    found = open_up(Parcel(json.dumps(outline), ()), (Pair,))
+    found = decode(Payload(json.dumps(outline), ()), (Pair,))
     assert found.left is found.right
 
 
@@ -359,13 +378,13 @@ def test_a_value_fits_its_type_to_the_letter() -> None:
 def test_what_is_no_parcel_at_all() -> None:
     odd: list[Any] = [
         *(
-            Parcel(cast(Any, b"x"), ()),
-            Parcel("x", cast(Any, [])),
-            Parcel("x", cast(Any, (1,))),
-            Parcel("x", cast(Any, None)),
+            Payload(cast(Any, b"x"), ()),
+            Payload("x", cast(Any, [])),
+            Payload("x", cast(Any, (1,))),
+            Payload("x", cast(Any, None)),
         ),
         *(raw("int8", (1,), cast(Any, "x")), raw("int8", (1,), cast(Any, None)), None, 3),
     ]
-    for parcel in odd:
+    for payload in odd:
         with pytest.raises(WireError):
-            open_up(parcel, ())
+            decode(payload, ())

@@ -10,14 +10,14 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from errands import errand, set_at
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from visit_requests import request, set_at
 
-from coterie.codec import TYPES
-from coterie.network.errand import TO_CLIENT
-from coterie.network.wire import Limits, Packed, Parcel, WireError, open_up, pack_up
+from conftest import examples
+from coterie.core.codec import TYPES
+from coterie.network.protocol.messages import TO_CLIENT
+from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
 
 SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
 JSON = st.recursive(
@@ -42,11 +42,11 @@ def places_in(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, value in inner for place in places_in(value, (*path, key)))]
 
 
-VALID = pack_up(errand())
+VALID = encode(request())
 PLACES = [place for place in places_in(json.loads(VALID.outline)) if place]
 
 
-def survives(parcel: Parcel) -> None:
+def survives(payload: Payload) -> None:
     """Nothing but a `WireError` is raised, and little room is taken by Python and by torch."""
     taken: list[int] = []
     empty = torch.empty
@@ -57,9 +57,9 @@ def survives(parcel: Parcel) -> None:
         return found
 
     tracemalloc.start()
-    with patch("coterie.network.wire.torch.empty", counted):
+    with patch("coterie.network.protocol.wire.torch.empty", counted):
         try:
-            open_up(parcel, TO_CLIENT, SMALL)
+            decode(payload, TO_CLIENT, SMALL)
         except WireError as error:
             said = str(error)
             if "\n" in said or not 0 < len(said) < 500:
@@ -71,8 +71,7 @@ def survives(parcel: Parcel) -> None:
     assert peak < 4 << 20
 
 
-@settings(max_examples=400)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=1, max_size=3))
+@examples(50, 400, st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=1, max_size=3))
 def test_any_part_of_an_outline_may_be_anything(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     outline = json.loads(VALID.outline)
     for place, value in changes:
@@ -83,8 +82,7 @@ def test_any_part_of_an_outline_may_be_anything(changes: list[tuple[tuple[Any, .
     survives(dataclasses.replace(VALID, outline=json.dumps(outline)))
 
 
-@settings(max_examples=300)
-@given(st.sampled_from(PLACES), st.booleans())
+@examples(50, 300, st.sampled_from(PLACES), st.booleans())
 def test_any_part_of_an_outline_may_be_gone_or_twice(place: tuple[Any, ...], double: bool) -> None:
     outline = json.loads(VALID.outline)
     parent = outline
@@ -97,15 +95,15 @@ def test_any_part_of_an_outline_may_be_gone_or_twice(place: tuple[Any, ...], dou
     survives(dataclasses.replace(VALID, outline=json.dumps(outline)))
 
 
-@settings(max_examples=300)
-@given(st.integers(0, len(VALID.outline) - 1), st.characters(), st.sampled_from(["flip", "cut", "insert"]))
-def test_any_letter_of_an_outline_may_be_another(at: int, letter: str, how: str) -> None:
-    rest = {"flip": letter + VALID.outline[at + 1 :], "cut": "", "insert": letter + VALID.outline[at:]}[how]
+@examples(50, 300, st.integers(0, len(VALID.outline) - 1), st.characters(), st.sampled_from(["flip", "cut", "insert"]))
+def test_any_letter_of_an_outline_may_be_another(at: int, message: str, how: str) -> None:
+    rest = {"flip": message + VALID.outline[at + 1 :], "cut": "", "insert": message + VALID.outline[at:]}[how]
     survives(dataclasses.replace(VALID, outline=VALID.outline[:at] + rest))
 
 
-@settings(max_examples=300)
-@given(
+@examples(
+    50,
+    300,
     st.integers(0, len(VALID.arrays) - 1),
     st.sampled_from([*TYPES, "complex64", "", "str"]),
     st.lists(st.integers(-2, 10**13) | st.integers(0, 5), max_size=4).map(tuple),
@@ -114,19 +112,18 @@ def test_any_letter_of_an_outline_may_be_another(at: int, letter: str, how: str)
 )
 def test_any_array_may_be_any_other(at: int, dtype: str, shape: tuple[int, ...], data: bytes, compress: bool) -> None:
     arrays = list(VALID.arrays)
-    arrays[at] = Packed(dtype, shape, zlib.compress(data) if compress else data)
+    arrays[at] = EncodedTensor(dtype, shape, zlib.compress(data) if compress else data)
     outline = VALID.outline.replace('"zlib":false', '"zlib":true') if compress else VALID.outline
-    survives(Parcel(outline, tuple(arrays)))
+    survives(Payload(outline, tuple(arrays)))
 
 
-@settings(max_examples=300)
-@given(st.integers(0, 10**6), st.integers(0, 255), st.booleans(), st.booleans())
+@examples(50, 300, st.integers(0, 10**6), st.integers(0, 255), st.booleans(), st.booleans())
 def test_any_byte_may_be_another(at: int, byte: int, cut: bool, compress: bool) -> None:
-    parcel = pack_up(errand(), compress)
-    number = at % len(parcel.arrays)
-    data = bytearray(parcel.arrays[number].data)
-    place = at // len(parcel.arrays) % len(data)
+    payload = encode(request(), compress)
+    number = at % len(payload.arrays)
+    data = bytearray(payload.arrays[number].data)
+    place = at // len(payload.arrays) % len(data)
     data[place:] = b"" if cut else bytes([byte]) + data[place + 1 :]
-    arrays = list(parcel.arrays)
+    arrays = list(payload.arrays)
     arrays[number] = dataclasses.replace(arrays[number], data=bytes(data))
-    survives(dataclasses.replace(parcel, arrays=tuple(arrays)))
+    survives(dataclasses.replace(payload, arrays=tuple(arrays)))

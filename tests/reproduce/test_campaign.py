@@ -16,16 +16,16 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from coterie import pool
-from coterie.errors import CoterieError
-from coterie.execute import execute
-from coterie.pool import Failed, UnderWay
+from coterie.core import processes
+from coterie.core.errors import CoterieError
+from coterie.core.processes import Failed, UnderWay
 from coterie.reproduce import campaign as room
 from coterie.reproduce.campaign import Job, Progress, campaign, missing
 from coterie.reproduce.cell import Outcome, Run, Tree
 from coterie.reproduce.results import Results, configured
 from coterie.reproduce.work import carry_out, find, running, sources
-from coterie.store import RunDirectory, read_history
+from coterie.training.execute import execute
+from coterie.training.run_directory import RunDirectory, read_history
 
 CONFIG: Tree = {
     "data": {"name": "digits", "partition": {"name": "rotated", "clients": 6}},
@@ -91,8 +91,8 @@ def stop_after(patch: pytest.MonkeyPatch, saved: int) -> None:
     """A crash right after the checkpoint of that round."""
     real = RunDirectory.save
 
-    def save(self: RunDirectory, state: object, memory: Any, round: int) -> None:
-        real(self, state, memory, round)
+    def save(self: RunDirectory, state: object, memory: Any, round: int, evaluated: Any) -> None:
+        real(self, state, memory, round, evaluated)
         if round == saved:
             raise CrashError
 
@@ -167,14 +167,14 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
         raise CoterieError("digits: cannot be fetched")
 
     with monkeypatch.context() as patch:
-        for where in ("coterie.execute.build", "coterie.reproduce.work.build"):
+        for where in ("coterie.training.execute.build", "coterie.reproduce.work.build"):
             patch.setattr(where, offline, raising=False)
         with pytest.raises(CoterieError, match="cannot be fetched"):
             carry_out(TINY, 0, results, {})
     assert len(list((place / "checkpoints").iterdir())) == 1
 
 
-@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.memory.Memory.restore"])
+@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.client.memory.Memory.restore"])
 def test_a_disk_that_is_full_leaves_what_was_done(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a checkpoint finds no room, or what clients keep when it is read again."""
     results = Results(tmp_path)
@@ -252,7 +252,7 @@ class Pretended:
         self.note("terminated")
         self.returncode = -15
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         self.note("waited")
         return -15
 
@@ -273,7 +273,7 @@ def pretend(
         return UnderWay(job, process, complaints[-1])
 
     monkeypatch.setattr(room, "_begin", begin)
-    monkeypatch.setattr(pool, "PAUSE", 0.0)
+    monkeypatch.setattr(processes, "PAUSE", 0.0)
     return [Job(TINY, seed) for seed in range(len(ends))], happened, complaints
 
 
@@ -325,9 +325,10 @@ def test_how_far_a_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # -------------------------------------------------------------------------------------------------- real processes
 
 
+@pytest.mark.exhaustive
 def test_a_real_campaign_with_a_kill_and_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL in mid-run, then a campaign that goes on with it, beside a run that cannot be: no table knows it."""
-    monkeypatch.setattr(pool, "PAUSE", 0.05)
+    monkeypatch.setattr(processes, "PAUSE", 0.05)
     results, whole = Results(tmp_path / "results"), Results(tmp_path / "whole")
     job = Job(find(REAL), 0)
     under_way = room._begin(job, results, {})

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from coterie.config import build_method
-from coterie.errors import CoterieError
+from coterie.core.errors import CoterieError
 from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Run, Table, verdict
 from coterie.reproduce.results import configured, fingerprint
 from coterie.reproduce.tables import TABLES, fedsoft, table
 from coterie.reproduce.work import find, running
+from coterie.training.build import build_method
 
 RUNS = {run.name: run for t in TABLES for run in t.runs()}
 CLAIMS = [(t, claim) for t in TABLES for claim in t.claims]

@@ -13,17 +13,18 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation
-from coterie.byclient import ByClient
-from coterie.catalogue import DATASETS
-from coterie.config import RunConfig, build, read
+from coterie.core.client_table import ByClient
+from coterie.core.errors import CoterieError
+from coterie.core.registry import DATASETS
+from coterie.core.seeds import Purpose, generator
+from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
-from coterie.data.synthetic import SyntheticRegression
-from coterie.errors import CoterieError
-from coterie.execute import execute
 from coterie.reproduce.cell import Probe
 from coterie.reproduce.probes import alike, centers_on_distributions, clusters_on_tests, look, mixtures, proximity
 from coterie.reproduce.tables import TABLES
-from coterie.seeds import Purpose, generator
+from coterie.training.build import build
+from coterie.training.config import RunConfig, read
+from coterie.training.execute import execute
 
 # The label is whether the first feature is positive (in the second cluster: negative).
 RIGHT = torch.tensor([-1.0, 0.0, 1.0, 0.0])

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from coterie.config import build
-from coterie.errors import CoterieError
-from coterie.events import RoundDone
-from coterie.metrics import Summary
+from coterie.core.errors import CoterieError
+from coterie.core.metrics import Summary
+from coterie.methods.wecfl import WeCFL
 from coterie.reproduce.cell import Cell, Outcome, Run, Table, Tree, last
 from coterie.reproduce.results import Results, _short, configured, fingerprint, outcome_of, stale
+from coterie.training.build import build
+from coterie.training.events import RoundDone
 
 CONFIG: Tree = {
     "data": {"name": "digits", "partition": {"name": "rotated", "clients": 8}},
@@ -24,6 +25,8 @@ CONFIG: Tree = {
     "rounds": 2,
 }
 RUN = Run("some/run", CONFIG)
+# WeCFL as the paper has it, under the name that has more options.
+WECFL: Tree = {"name": "wecfl-authors", "k": 2, "features": "classifier", "kmeans": "warm"}
 
 
 def changed(**keys: Any) -> Run:
@@ -59,6 +62,60 @@ def test_what_is_kept_of_a_run() -> None:
     assert made.fingerprint == fingerprint(RUN)
     assert "platform" not in made.versions
     assert {"coterie", "torch", "python"} <= set(made.versions)
+
+
+def test_a_methods_revision_makes_earlier_outcomes_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(RUN)
+    monkeypatch.setattr(WeCFL, "revision", 0, raising=False)
+    assert fingerprint(RUN) == before
+    monkeypatch.setattr(WeCFL, "revision", 1)
+    once = fingerprint(RUN)
+    assert once != before
+    monkeypatch.setattr(WeCFL, "revision", 2)
+    assert fingerprint(RUN) not in (before, once)
+
+
+def test_the_revision_of_a_wrapped_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = changed(method={"name": "wecfl-cam", "base": {"k": 2}})
+    before = fingerprint(wrapped)
+    monkeypatch.setattr(WeCFL, "revision", 1, raising=False)
+    assert fingerprint(wrapped) != before
+
+
+def test_a_variant_under_a_new_name_keeps_its_outcomes_and_the_old_name_does_not_pass_for_it() -> None:
+    """The outcomes kept with CAM's local warm-up are those of what is now called local_unclustered."""
+    base = {"name": "fesem", "k": 2, "kmeans_weights": "equal"}
+    wrapped = {"name": "cam-authors", "base": base, "order": "global_first"}
+    kept = fingerprint(changed(method=wrapped | {"warmup_by": "local_unclustered"}))
+    assert kept == "8c0be260e2dd4735"  # of before the new name
+    assert fingerprint(changed(method=wrapped | {"warmup_by": "local"})) != kept
+    assert fingerprint(changed(method={"name": "ifca-cam", "base": {"k": 2}})) == "20e117d2bfa1bb05"  # not concerned
+
+
+@pytest.mark.parametrize(
+    ("method", "kept"),  # the fingerprint that 0.1 gave to the method with an option
+    [
+        (WECFL, "RUN"),
+        (WECFL | {"size_unit": "batches"}, "2ce3e7f79f9ac548"),
+        ({"name": "ifca-authors", "k": 2, "choose_by": "accuracy"}, "96638e939db3a609"),
+        ({"name": "fedgroup-rcc", "k": 2, "cold_start": "on_selection"}, "b00e1dba27b4a9ac"),
+        ({"name": "fedgroup-rac", "k": 2, "cold_start": "on_selection", "mu": 0.5}, "622b1f080867d953"),
+        ({"name": "cam-without-global", "base": {"name": "ifca", "k": 2}}, "99fbe9aafa90f287"),
+        (
+            {
+                "name": "stocfl-authors",
+                "cluster_vector": "all_members",
+                "merge_model": "mean",
+                "new_cluster": "anchor",
+                "weights": "size",
+            },
+            "cd3a29149484f92e",
+        ),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else "",
+)
+def test_a_variant_of_its_own_keeps_the_outcomes_of_the_option_it_was(method: Tree, kept: str) -> None:
+    assert fingerprint(changed(method=method)) == (fingerprint(RUN) if kept == "RUN" else kept)
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -105,7 +162,7 @@ def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
         changed(rounds=3),
         changed(method={"name": "wecfl", "k": 3}),
         changed(method={"name": "fesem", "k": 2}),
-        changed(method={"name": "wecfl", "k": 2, "size_unit": "batches"}),
+        changed(method=WECFL | {"size_unit": "batches"}),
         changed(local={"epochs": 1, "batch": 8, "lr": 0.2}),
         changed(data={"name": "digits", "partition": {"name": "rotated", "clients": 9}}),
         changed(model={"name": "mlp"}),
@@ -127,16 +184,27 @@ def test_another_configuration_is_another_outcome(other: Run, tmp_path: Path) ->
 def test_an_option_that_came_later_matters_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outcomes of before it do not become stale: at this value it changes nothing."""
     before = fingerprint(RUN)
-    assert fingerprint(changed(method={"name": "wecfl", "k": 2, "size_unit": "samples"})) == before
+    assert fingerprint(changed(method=WECFL | {"size_unit": "samples"})) == before
     monkeypatch.setattr("coterie.reproduce.results.LATER", {})
     assert fingerprint(RUN) != before
+
+
+def test_how_newcomers_join_matters_only_where_some_come() -> None:
+    """With everyone in every round nobody is new; elsewhere the outcomes of before are those of join="nearest"."""
+    before = fingerprint(RUN)
+    loss, nearest = (WECFL | {"join": join} for join in ("loss", "nearest"))
+    assert {fingerprint(changed(method=method)) for method in (loss, nearest)} == {before}
+    for few in ({"participation": 0.5}, {"newcomers": 0.5}, {"dropout": 0.1}):
+        one, other = (fingerprint(changed(method=method, **few)) for method in (loss, nearest))
+        assert one != other
+        assert one == fingerprint(changed(method={"name": "wecfl", "k": 2}, **few))
 
 
 def test_how_fast_it_is_computed_does_not_matter() -> None:
     same = [
         changed(engine={"name": "batched", "workers": 1}),
         changed(checkpoint_every=50),
-        changed(method={"name": "wecfl", "k": 2, "kmeans": "warm"}),  # a default spelled out
+        changed(method={"name": "wecfl", "k": 2, "kmeans_weights": "size"}),  # a default spelled out
         Run("another/name", CONFIG),
     ]
     assert {fingerprint(run) for run in same} == {fingerprint(RUN)}

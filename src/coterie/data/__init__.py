@@ -13,21 +13,19 @@ if TYPE_CHECKING:
     from coterie.data.bridges.huggingface import from_huggingface as from_huggingface
     from coterie.data.bridges.pytorch import federation_from_torch as federation_from_torch
     from coterie.data.bridges.pytorch import from_torch as from_torch
-    from coterie.data.cifar import CIFAR10 as CIFAR10
     from coterie.data.dataset import Dataset as Dataset
-    from coterie.data.digits import Digits as Digits
-    from coterie.data.federation import Domain as Domain
-    from coterie.data.federation import Ragged as Ragged
-    from coterie.data.federation import Scale as Scale
-    from coterie.data.folder import ImageFolder as ImageFolder
-    from coterie.data.har import UCIHAR as UCIHAR
-    from coterie.data.idx import EMNIST as EMNIST
-    from coterie.data.idx import MNIST as MNIST
-    from coterie.data.idx import FashionMNIST as FashionMNIST
-    from coterie.data.leaf import FEMNIST as FEMNIST
-    from coterie.data.leaf import Sent140 as Sent140
-    from coterie.data.medmnist import MedMNIST as MedMNIST
-    from coterie.data.npz import NPZ as NPZ
+    from coterie.data.datasets.cifar import CIFAR10 as CIFAR10
+    from coterie.data.datasets.digits import Digits as Digits
+    from coterie.data.datasets.har import UCIHAR as UCIHAR
+    from coterie.data.datasets.idx import EMNIST as EMNIST
+    from coterie.data.datasets.idx import MNIST as MNIST
+    from coterie.data.datasets.idx import FashionMNIST as FashionMNIST
+    from coterie.data.datasets.leaf import FEMNIST as FEMNIST
+    from coterie.data.datasets.leaf import Sent140 as Sent140
+    from coterie.data.datasets.medmnist import MedMNIST as MedMNIST
+    from coterie.data.datasets.synthetic import Synthetic as Synthetic
+    from coterie.data.datasets.synthetic import SyntheticRegression as SyntheticRegression
+    from coterie.data.domain import Domain as Domain
     from coterie.data.partitions.clientwise import IID as IID
     from coterie.data.partitions.clientwise import Classes as Classes
     from coterie.data.partitions.clientwise import Dirichlet as Dirichlet
@@ -43,25 +41,29 @@ if TYPE_CHECKING:
     from coterie.data.partitions.clusterwise import Swapped as Swapped
     from coterie.data.partitions.mixture import Mixture as Mixture
     from coterie.data.partitions.natural import Natural as Natural
-    from coterie.data.synthetic import Synthetic as Synthetic
-    from coterie.data.synthetic import SyntheticRegression as SyntheticRegression
-    from coterie.data.tables import CSV as CSV
-    from coterie.data.tables import Parquet as Parquet
+    from coterie.data.ragged import Ragged as Ragged
+    from coterie.data.readers.images import ImageFolder as ImageFolder
+    from coterie.data.readers.npz import NPZ as NPZ
+    from coterie.data.readers.tables import CSV as CSV
+    from coterie.data.readers.tables import Parquet as Parquet
+    from coterie.data.scale import Scale as Scale
 
 _HOME = {
     "coterie.data.bridges.flower": ("from_flower",),
     "coterie.data.bridges.huggingface": ("from_huggingface",),
     "coterie.data.bridges.pytorch": ("federation_from_torch", "from_torch"),
-    "coterie.data.npz": ("NPZ",),
-    "coterie.data.cifar": ("CIFAR10",),
+    "coterie.data.readers.npz": ("NPZ",),
+    "coterie.data.datasets.cifar": ("CIFAR10",),
     "coterie.data.dataset": ("Dataset",),
-    "coterie.data.digits": ("Digits",),
-    "coterie.data.federation": ("Domain", "Ragged", "Scale"),
-    "coterie.data.folder": ("ImageFolder",),
-    "coterie.data.har": ("UCIHAR",),
-    "coterie.data.idx": ("EMNIST", "FashionMNIST", "MNIST"),
-    "coterie.data.leaf": ("FEMNIST", "Sent140"),
-    "coterie.data.medmnist": ("MedMNIST",),
+    "coterie.data.datasets.digits": ("Digits",),
+    "coterie.data.domain": ("Domain",),
+    "coterie.data.ragged": ("Ragged",),
+    "coterie.data.scale": ("Scale",),
+    "coterie.data.readers.images": ("ImageFolder",),
+    "coterie.data.datasets.har": ("UCIHAR",),
+    "coterie.data.datasets.idx": ("EMNIST", "FashionMNIST", "MNIST"),
+    "coterie.data.datasets.leaf": ("FEMNIST", "Sent140"),
+    "coterie.data.datasets.medmnist": ("MedMNIST",),
     "coterie.data.partitions.clientwise": ("Classes", "Dirichlet", "IID", "PowerLaw", "Quantity"),
     "coterie.data.partitions.clusterwise": (
         "ClusterClasses",
@@ -75,8 +77,8 @@ _HOME = {
     ),
     "coterie.data.partitions.mixture": ("Mixture",),
     "coterie.data.partitions.natural": ("Natural",),
-    "coterie.data.synthetic": ("Synthetic", "SyntheticRegression"),
-    "coterie.data.tables": ("CSV", "Parquet"),
+    "coterie.data.datasets.synthetic": ("Synthetic", "SyntheticRegression"),
+    "coterie.data.readers.tables": ("CSV", "Parquet"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.data.federation import Domain, Kind, Scale
+from coterie.core.constructors import explained
+from coterie.core.types import Kind
+from coterie.data.domain import Domain
+from coterie.data.scale import Scale
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Samples as stored; `scale` makes inputs of them. Held once, whatever is made of it."""
@@ -25,7 +29,10 @@ class Dataset:
     client_names: tuple[str, ...] | None = None  # (N,)
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
     left_out: tuple[str, ...] = ()  # columns that were no features, for they have no numbers
+    standardise_x: bool = False  # inputs, by the training samples, once it is known which these are
+    standardise_y: bool = False  # targets of a regression, likewise
     class_names: tuple[str, ...] | None = None  # where labels are names, and numbered in their order
+    validation: NDArray[np.bool_] | None = None  # (n,) samples that are marked for validation, where any are
 
     @property
     def kind(self) -> Kind:

@@ -9,12 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from coterie.catalogue import DATASETS, PARTITIONS
+from coterie.core.constructors import explained_call
+from coterie.core.errors import CoterieError, suggest
+from coterie.core.registry import DATASETS, PARTITIONS
+from coterie.core.seeds import Purpose, generator
+from coterie.data.arrays import standard_inputs
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import Natural
-from coterie.errors import CoterieError, suggest
-from coterie.seeds import Purpose, generator
 
 
 @runtime_checkable
@@ -33,6 +35,7 @@ def makes_clients(source: Any) -> bool:
     return "rng" in inspect.signature(source.__call__).parameters
 
 
+@explained_call
 def federate(
     data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None = None, *, seed: int = 0
 ) -> Federation:
@@ -45,41 +48,61 @@ def federate(
     source: Any = DATASETS.build(data, {}) if isinstance(data, str) else data
     rng = generator(seed, Purpose.PARTITION)
     name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)
-    if isinstance(source, Dataset | Federation):
-        found: object = source
-    elif isinstance(source, type):
-        raise CoterieError(f"data: {source.__name__} is a class; write {source.__name__}(...)")
-    elif callable(source):
-        found = source(rng) if "rng" in inspect.signature(source).parameters else source()
-    else:
-        found = source
+    found = _read(source, rng)
     if isinstance(found, Federation):
         if partition is not None:
-            raise CoterieError(f"data.partition: '{name}' has clients of its own; leave the partition out")
+            raise CoterieError(
+                f"data.partition: '{name}' has clients of its own; leave the partition out",
+                code="partition-not-applicable",
+            )
         return found
     if not isinstance(found, Dataset):
         raise CoterieError(
             f"data.name: '{name}' gave a {type(found).__name__}; expected a Federation, "
-            "for example from coterie.Federation.from_arrays, or a Dataset"
+            "for example from coterie.Federation.from_arrays, or a Dataset",
+            code="component-invalid",
         )
     if partition is None and found.client is None:
         raise CoterieError(
             f"data.partition: '{found.name}' must be spread over clients; name the column that says whose a sample is "
             f"(data.client=COLUMN, for a table), or a partition: data.partition.name=iid."
-            f"{suggest('', PARTITIONS.places)}"
+            f"{suggest('', PARTITIONS.places)}",
+            code="partition-missing",
         )
+    return _spread(found, partition, rng)
+
+
+def _read(source: Any, rng: np.random.Generator) -> object:
+    """What a data source gives: a Dataset, a Federation, or something that is neither."""
+    if isinstance(source, Dataset | Federation) or not callable(source):
+        return source
+    if isinstance(source, type):
+        raise CoterieError(
+            f"data: {source.__name__} is a class; write {source.__name__}(...)", code="component-invalid"
+        )
+    return source(rng) if "rng" in inspect.signature(source).parameters else source()
+
+
+def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Generator) -> Federation:
+    """A data set spread over clients by a partition."""
     spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
     if isinstance(spread, type) or not callable(spread):
         hint = f"write {spread.__name__}(...)" if isinstance(spread, type) else "give a name or coterie.data.IID(...)"
-        raise CoterieError(f"data.partition: {spread!r} is not a partition; {hint}")
-    made = spread(found, rng)
+        raise CoterieError(f"data.partition: {spread!r} is not a partition; {hint}", code="component-invalid")
+    made = spread(data, rng)
     if not isinstance(made, Federation):
-        raise CoterieError(f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation")
+        raise CoterieError(
+            f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation",
+            code="component-invalid",
+        )
     relabelled = any(domain.relabel is not None for domain in made.domains)
-    names = None if relabelled else found.class_names
+    names = None if relabelled else data.class_names
+    made = standard_inputs(made) if data.standardise_x else made
+    made = made.standardised() if data.standardise_y else made
     return replace(
         made,
-        features=made.features or found.features,
-        left_out=made.left_out or found.left_out,
+        features=made.features or data.features,
+        left_out=made.left_out or data.left_out,
         class_names=made.class_names or names,
+        marked=made.marked if data.validation is None else np.tile(data.validation, len(made.domains)),
     )

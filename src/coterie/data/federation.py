@@ -7,7 +7,6 @@ a million short index rows, not copies. What is hidden from methods (`truth`) is
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,114 +17,18 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.errors import CoterieError
-from coterie.layout import channels_last
-from coterie.tasks import Roster
+from coterie.core.cohort import Roster
+from coterie.core.constructors import explained, explained_call
+from coterie.core.errors import CoterieError
+from coterie.core.model import channels_last
+from coterie.core.naming import client_name
+from coterie.core.types import Kind
+from coterie.data.domain import Domain, Fault, Samples
+from coterie.data.ragged import Ragged, spread
+from coterie.data.scale import Scale
+from coterie.data.targets import TargetScale
 
-Kind: TypeAlias = Literal["classification", "regression"]
-Samples: TypeAlias = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Scale:
-    """How stored numbers become inputs: (x / divisor - mean) / std, with numbers or tensors that fit a sample."""
-
-    divisor: float = 1.0
-    mean: float | Tensor = 0.0
-    std: float | Tensor = 1.0
-
-    def __call__(self, x: Tensor | ArrayLike) -> Tensor:
-        stored = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
-        x = stored.to(torch.get_default_dtype())
-        if self.plain:
-            return x
-        # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
-        x = x / self.divisor if x is stored else x.div_(self.divisor)
-        return x.sub_(self.mean).div_(self.std)
-
-    @property
-    def uniform(self) -> bool:
-        """The same for every number of a sample, wherever it lies."""
-        return isinstance(self.mean, float) and isinstance(self.std, float)
-
-    @property
-    def plain(self) -> bool:
-        """Whether it leaves numbers as they are."""
-        return self.uniform and (self.divisor, self.mean, self.std) == (1.0, 0.0, 1.0)
-
-    def bytes(self) -> bytes:
-        """What it does, for a checksum."""
-        parts = (torch.as_tensor(value, dtype=torch.float64) for value in (self.divisor, self.mean, self.std))
-        return b"".join(part.contiguous().numpy().tobytes() for part in parts)
-
-
-@dataclass(frozen=True, eq=False)
-class Domain:
-    """A table of samples, seen through a scale, a quarter turn or a change of labels."""
-
-    x: Tensor  # (n, ...) as stored: bytes, half precision, ...
-    y: Tensor  # (n,) int64 labels, or (n, outputs) targets
-    scale: Scale | None = Scale()  # None: as they are (the numbers of words)
-    turns: int = 0  # quarter turns counter-clockwise over the last two axes
-    relabel: Tensor | None = None  # new label of each old one
-
-    def take(self, rows: Tensor) -> Samples:
-        """These samples, as the clients of this domain see them."""
-        x, y = self.x[rows], self.y[rows]
-        early = self.scale is None or self.scale.uniform  # then it may be turned first, while it is small
-        x = self._turned(x) if early else x
-        x = self.inputs(channels_last(x))
-        return x if early else self._turned(x), y if self.relabel is None else self.relabel[y]
-
-    def _turned(self, x: Tensor) -> Tensor:
-        return torch.rot90(x, self.turns, (-2, -1)) if self.turns % 4 else x
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """What a network is given for samples as stored (not turned)."""
-        return x if self.scale is None else self.scale(x)
-
-
-@dataclass(frozen=True, eq=False)
-class Ragged:
-    """Lists of sample numbers, one per client, end to end."""
-
-    numbers: Tensor  # (total,)
-    ends: Tensor  # (clients + 1,), first 0
-
-    @staticmethod
-    def of(rows: Sequence[ArrayLike]) -> Ragged:
-        """From one list of numbers per client."""
-        arrays = [np.asarray(row, dtype=np.int64) for row in rows]
-        ends = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
-        numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
-        return Ragged(torch.from_numpy(numbers), torch.from_numpy(ends.astype(np.int64)))
-
-    @staticmethod
-    def by(owner: NDArray[np.int64], numbers: NDArray[np.int64], clients: int) -> Ragged:
-        """From the owner of each number; in a client's row the numbers keep their order."""
-        order = np.argsort(owner, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=clients))])
-        return Ragged(torch.from_numpy(numbers[order]), torch.from_numpy(ends.astype(np.int64)))
-
-    def owners(self) -> NDArray[np.int64]:
-        """The client of each number."""
-        return np.repeat(np.arange(len(self)), self.lengths.numpy())
-
-    def take(self, clients: ArrayLike) -> Ragged:
-        """The rows of these clients, in this order; a client may come twice."""
-        return Ragged.of([self.row(int(c)).numpy() for c in np.asarray(clients)])
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def row(self, client: int) -> Tensor:
-        """The sample numbers of a client."""
-        return self.numbers[self.ends[client] : self.ends[client + 1]]
-
-    @property
-    def lengths(self) -> Tensor:
-        """How many samples each client has."""
-        return self.ends.diff()
+Split: TypeAlias = Literal["train", "val", "test"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +44,27 @@ class ClientData:
         return self.federation.samples(self.client, "train")
 
     @cached_property
+    def val(self) -> Samples:
+        """Validation inputs and labels; none where none were held out."""
+        return self.federation.samples(self.client, "val")
+
+    @cached_property
     def test(self) -> Samples:
         """Test inputs and labels."""
         return self.federation.samples(self.client, "test")
 
+    @property
+    def target(self) -> TargetScale | None:
+        """How its targets are standardised, if they are."""
+        return self.federation.domain_of(self.client).target
 
+    @property
+    def target_mean(self) -> Tensor:
+        """(targets,) the mean of its training targets, in original units: what a constant predictor says."""
+        return self.federation.target_means[self.client]
+
+
+@explained
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Clients 0..N-1, their training and test samples and, if known, the cluster each one truly belongs to."""
@@ -163,6 +82,8 @@ class Federation:
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
     left_out: tuple[str, ...] = ()  # columns of a table that are no inputs, for they have no numbers
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
+    val: Ragged | None = None  # validation samples, where they were held out: see `with_validation`
+    marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
 
     def __len__(self) -> int:
         return len(self.train)
@@ -191,6 +112,33 @@ class Federation:
         """The different ways in which stored numbers become inputs; None: they are inputs as they are (words)."""
         return tuple({b"" if d.scale is None else d.scale.bytes(): d.scale for d in self.domains}.values())
 
+    @property
+    def target(self) -> TargetScale | None:
+        """How targets are standardised; None where they are not. One scale for all clients, unless joined."""
+        return self.domains[0].target
+
+    def standardised(self) -> Federation:
+        """With the targets of a regression at mean 0 and deviation 1, as measured on the training samples."""
+        if self.kind != "regression" or not len(self.train.numbers):
+            return self
+        scale = TargetScale.of(self._targets(self.train.numbers))
+        return replace(self, domains=tuple(replace(domain, target=scale) for domain in self.domains))
+
+    @cached_property
+    def target_means(self) -> Tensor:
+        """(N, targets) the mean of each client's training targets, in original units."""
+        lengths, y = self.train.lengths, self._targets(self.train.numbers).double()
+        owner = torch.arange(len(self)).repeat_interleave(lengths)
+        return y.new_zeros(len(self), y.shape[1]).index_add_(0, owner, y) / lengths.clamp(min=1)[:, None]
+
+    def _targets(self, numbers: Tensor) -> Tensor:
+        """(n, targets) as stored."""
+        where = torch.searchsorted(self._starts, numbers, right=True) - 1
+        found = self.domains[0].y.new_empty(len(numbers), self.outputs)
+        for d in where.unique().tolist():
+            found[where == d] = self.domains[d].y[numbers[where == d] - self._starts[d]].reshape(-1, self.outputs)
+        return found
+
     def domain_of(self, client: int) -> Domain:
         """The domain of a client's first sample."""
         return self.domains[int(torch.searchsorted(self._starts, self.train.row(client)[0], right=True)) - 1]
@@ -199,19 +147,25 @@ class Federation:
         """The data of one client."""
         return ClientData(self, client)
 
-    def samples(self, client: int, split: Literal["train", "test"]) -> Samples:
-        """The inputs and labels of one client, scaled."""
-        return self._taken((self.train if split == "train" else self.test).row(client))
+    def rows(self, split: Split) -> Ragged:
+        """The samples of a split, client by client."""
+        if split == "val":
+            return self.val or Ragged.of([()] * len(self))
+        return self.train if split == "train" else self.test
 
-    def seen_through(self, domain: int, split: Literal["train", "test"]) -> Samples:
+    def samples(self, client: int, split: Split) -> Samples:
+        """The inputs and labels of one client, scaled."""
+        return self._taken(self.rows(split).row(client))
+
+    def seen_through(self, domain: int, split: Split) -> Samples:
         """Everyone's samples of one domain: of one distribution, where clients mix several."""
-        numbers = (self.train if split == "train" else self.test).numbers
+        numbers = self.rows(split).numbers
         where = torch.searchsorted(self._starts, numbers, right=True) - 1
         return self._taken(numbers[where == domain])
 
-    def together(self, clients: Tensor, split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor]:
+    def together(self, clients: Tensor, split: Split) -> tuple[Tensor, Tensor, Tensor]:
         """The samples of many clients end to end, and how many are whose."""
-        rows = self.train if split == "train" else self.test
+        rows = self.rows(split)
         lengths = rows.ends[clients + 1] - rows.ends[clients]
         ahead = rows.ends[clients] - (lengths.cumsum(0) - lengths)  # of a client's place here, its place in the numbers
         x, y = self._taken(rows.numbers[torch.arange(int(lengths.sum())) + ahead.repeat_interleave(lengths)])
@@ -231,18 +185,20 @@ class Federation:
         return channels_last(x), y
 
     @staticmethod
-    def of(data: Federation | Sequence[tuple[ArrayLike, ...]]) -> Federation:
+    def of(data: Federation | Sequence[tuple[ArrayLike, ...]], task: Kind | None = None) -> Federation:
         """A federation as it is, or one of a list of clients' arrays (see `from_arrays`)."""
         if isinstance(data, Federation):
             return data
         if isinstance(data, Sequence) and all(isinstance(client, tuple | list) for client in data):
-            return Federation.from_arrays(data)
+            return Federation.from_arrays(data, task=task)
         raise CoterieError(
             f"data: expected a Federation or a list of (x, y) per client, got a {type(data).__name__}; "
-            "coterie.Federation.from_arrays makes one"
+            "coterie.Federation.from_arrays makes one",
+            code="data-type",
         )
 
     @staticmethod
+    @explained_call
     def from_arrays(
         clients: Sequence[tuple[ArrayLike, ...]],
         *,
@@ -250,15 +206,20 @@ class Federation:
         truth: Sequence[int] | None = None,
         outputs: int | None = None,
         seed: int = 0,
+        task: Kind | None = None,
+        names: Sequence[str] | None = None,
+        standardise: bool = False,
     ) -> Federation:
-        """Your own data: per client (x, y), split at random, or (x_train, y_train, x_test, y_test).
+        """Your own data: per client (x, y), split at random, (x_train, y_train, x_test, y_test), or with x_val, y_val
+        before x_test (trained on unless the run validates).
 
-        Arrays or tensors; integer labels make a classification, floating-point targets a regression.
-        `outputs` is the number of classes (or targets) when the data does not show all of them.
+        Arrays or tensors. task: "classification" or "regression"; None: whole numbers and names are labels, other
+        numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
+        names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
         """
-        from coterie.data.own import from_arrays
+        from coterie.data.arrays import from_arrays
 
-        return from_arrays(clients, test=test, truth=truth, outputs=outputs, seed=seed)
+        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise)
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:
         """A federation of these clients, numbered anew in this order; a client may come twice."""
@@ -267,6 +228,7 @@ class Federation:
             self,
             train=self.train.take(chosen),
             test=self.test.take(chosen),
+            val=None if self.val is None else self.val.take(chosen),
             truth=None if self.truth is None else self.truth[chosen],
             mixture=None if self.mixture is None else self.mixture[chosen],
             names=None if self.names is None else tuple(self.names[c] for c in chosen),
@@ -277,33 +239,24 @@ class Federation:
     def join(parts: Sequence[Federation], name: str) -> Federation:
         """Several federations of one kind as one; the true cluster of a client is the part it came from."""
         starts = np.cumsum([0, *(int(part._starts[-1]) for part in parts)])
-        splits = []
-        for split in ([part.train for part in parts], [part.test for part in parts]):
-            numbers = torch.cat([rows.numbers + int(start) for rows, start in zip(split, starts, strict=False)])
-            lengths = torch.cat([rows.lengths for rows in split])
-            splits.append(Ragged(numbers, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])))
         return Federation(
             tuple(domain for part in parts for domain in part.domains),
-            train=splits[0],
-            test=splits[1],
+            train=Ragged.join([part.train for part in parts], starts),
+            test=Ragged.join([part.test for part in parts], starts),
             kind=parts[0].kind,
             outputs=max(part.outputs for part in parts),
             truth=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
+            names=_end_to_end([part.names for part in parts]),
             name=name,
             note=", ".join(part.note for part in parts if part.note),
+            marked=_joined_marks(parts),
         )
 
     def checksum(self) -> int:
         """Of all samples and who has them: other data, other number."""
         crc = 0
-        for domain in self.domains:
-            crc = zlib.crc32(f"{domain.turns} {domain.relabel}".encode(), crc)
-            crc = zlib.crc32(b"" if domain.scale is None else domain.scale.bytes(), crc)
-            for table in (domain.x, domain.y):
-                crc = zlib.crc32(table.contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
-        for split in (self.train, self.test):
-            for numbers in (split.numbers, split.ends):
-                crc = zlib.crc32(numbers.contiguous().numpy().data, crc)
+        for part in (*self.domains, self.train, self.test, *(() if self.val is None else (self.val,))):
+            crc = part.checksum(crc)
         return crc
 
     def identity(self) -> str:
@@ -317,12 +270,13 @@ class Federation:
         """One line: clients, samples and classes of a client (min/median/max), true clusters or distributions."""
         parts = [
             f"{self.name}: {len(self):,} clients",
-            f"{int(self.train.lengths.sum()):,} training samples ({_spread(self.train.lengths.numpy())})",
+            f"{int(self.train.lengths.sum()):,} training samples ({spread(self.train.lengths.numpy())})",
+            *(() if self.val is None else (f"{len(self.val.numbers):,} validation samples",)),
             f"{len(self.test.numbers):,} test samples",
         ]
         if self.kind == "classification" and len(self):
             parts.append(
-                f"classes per client {_spread(self.labels_per_client()).removesuffix(' each')} of {self.outputs}"
+                f"classes per client {spread(self.labels_per_client()).removesuffix(' each')} of {self.outputs}"
             )
         if self.truth is not None:
             parts.append(f"{len(np.unique(self.truth))} true clusters")
@@ -342,44 +296,42 @@ class Federation:
         where = torch.searchsorted(self._starts, split.numbers, right=True) - 1
         for d in where.unique().tolist():
             rows = where == d
-            domain = self.domains[d]
-            y = domain.y[split.numbers[rows] - self._starts[d]]
-            found[rows.numpy()] = (y if domain.relabel is None else domain.relabel[y]).numpy()
+            found[rows.numpy()] = self.domains[d].labels(split.numbers[rows] - self._starts[d]).numpy()
         # What is wrong with a label outside the head is said by `check`; here it only must not break the counting.
         return np.clip(found, 0, max(self.outputs, 1) - 1)
 
     def check(self) -> Federation:
-        """Refuse what no training could survive, naming the client: no data, NaN or Inf, labels outside the head."""
+        """Refuse data that cannot be trained on, naming the client: no samples, NaN or Inf, labels out of range."""
         if not len(self):
-            raise CoterieError("data: a federation needs at least one client")
+            raise CoterieError("data: a federation needs at least one client", code="data-empty")
         empty = torch.nonzero(self.train.lengths == 0)
         if len(empty):
-            raise CoterieError(f"data: client {int(empty[0])} has no training samples; leave it out or give it some")
+            who = client_name(self.names, int(empty[0]))
+            raise CoterieError(f"data: {who} has no training samples; leave it out or give it some", code="data-empty")
         for domain in self.domains:
-            if domain.x.is_floating_point() and not bool(domain.x.isfinite().all()):
-                self._blame("x", "has NaN or Inf in its inputs; clean or drop those samples")
-            if domain.y.is_floating_point() and not bool(domain.y.isfinite().all()):
-                self._blame("y", "has NaN or Inf in its targets; clean or drop those samples")
-            if self.kind == "classification" and len(domain.y):
-                labels = domain.y if domain.relabel is None else domain.relabel[domain.y]
-                if int(labels.min()) < 0 or int(labels.max()) >= self.outputs:
-                    self._blame(
-                        "label",
-                        f"has a label outside 0..{self.outputs - 1}; raise `outputs` or map the labels",
-                    )
+            for fault in domain.faults(self.kind, self.outputs):
+                self._refuse(fault)
         return self
 
-    def _blame(self, what: Literal["x", "y", "label"], fault: str) -> None:
+    def _refuse(self, fault: Fault) -> None:
+        """Raise for the first client that has such samples; samples that no client has do no harm."""
         for client in range(len(self)):
-            for x, y in (self.samples(client, "train"), self.samples(client, "test")):
-                if what == "label":
-                    bad = bool(((y < 0) | (y >= self.outputs)).any())
-                else:
-                    bad = not bool((x if what == "x" else y).isfinite().all())
-                if bad:
-                    raise CoterieError(f"data: client {client} {fault}")
+            if any(fault.is_in(*self.samples(client, split)) for split in ("train", "val", "test")):
+                raise CoterieError(
+                    f"data: {client_name(self.names, client)} {fault.text}",
+                    code="data-labels" if fault.what == "label" else "data-not-finite",
+                )
 
 
-def _spread(counts: NDArray[np.int64]) -> str:
-    low, middle, high = int(counts.min()), int(np.median(counts)), int(counts.max())
-    return f"{low:,} each" if low == high else f"min/median/max {low:,}/{middle:,}/{high:,}"
+def _end_to_end(names: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """The names of all; none where some have none, or two would be the same."""
+    found = [name for part in names if part is not None for name in part]
+    return tuple(found) if None not in names and len(set(found)) == len(found) else None
+
+
+def _joined_marks(parts: Sequence[Federation]) -> NDArray[np.bool_] | None:
+    """The samples that are marked for validation, where any are."""
+    if all(part.marked is None for part in parts):
+        return None
+    none = [np.zeros(int(part._starts[-1]), dtype=bool) for part in parts]
+    return np.concatenate([m if part.marked is None else part.marked for part, m in zip(parts, none, strict=True)])

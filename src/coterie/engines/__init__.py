@@ -1,1 +1,1 @@
-"""Who carries the questions to the clients."""
+"""Engines: they carry tasks to the clients and bring their answers back."""

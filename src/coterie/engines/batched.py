@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import torch
 
-from coterie.batch import Batch
-from coterie.blocks import Blocks
-from coterie.client import Call
+from coterie.client.answers import ClientTasks
+from coterie.client.batched.visits import BatchedTaskRunner
+from coterie.client.memory import Memory
+from coterie.core.allocation.buffers import BufferPool
+from coterie.core.model import Model
 from coterie.data.federation import Federation
-from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
-from coterie.engines.dealing import deal
-from coterie.memory import Memory
-from coterie.model import Model
-
-# The same hands for any number of workers, so that they give the same bits: what is computed together rounds together.
-HANDS = 16
+from coterie.engines.chunks import CHUNKS, make_chunks
+from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
 
 
 class Batched:
-    """Visits clients hand by hand."""
+    """Visits clients chunk by chunk."""
+
+    arithmetic = "batched"
 
     def __init__(self, model: Model, federation: Federation) -> None:
         self.federation = federation
         self.memory = Memory()
-        self._bench = Batch(model)
-        self._blocks = Blocks()
+        self._runner = BatchedTaskRunner(model)
+        self._blocks = BufferPool()
         self._n = federation.roster.n
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit, self._blocks)
+        answers = ReplyBuilder(visit, self._blocks)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
-            for hand in deal(visit.ids, self._n[visit.ids], HANDS):
-                calls = [Call(client, visit.asked_of(client), self.memory.read(client)) for client in hand]
-                results = self._bench.visit_all(calls, self.federation, visit.moment)
-                for client, result in zip(hand, results, strict=True):
+            for chunk in make_chunks(visit.ids, self._n[visit.ids], CHUNKS):
+                calls = [ClientTasks(client, visit.tasks_for(client), self.memory.read(client)) for client in chunk]
+                results = self._runner.visit_all(calls, self.federation, visit.moment)
+                for client, result in zip(chunk, results, strict=True):
                     if isinstance(result, Exception):
                         missing.append(Missing(client, reason(result)))
                         continue
@@ -45,4 +44,4 @@ class Batched:
         return Outcome(answers.replies(), tuple(sorted(missing, key=lambda m: m.client)))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""

@@ -7,6 +7,7 @@ error: it is missing from the replies and named, with the reason, in the outcome
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
@@ -14,12 +15,14 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from coterie.blocks import Blocks
-from coterie.byclient import ByClient
-from coterie.client import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.errors import CoterieError
-from coterie.memory import Memory
-from coterie.tasks import Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
+from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.client.memory import Memory
+from coterie.core.allocation.buffers import BufferPool
+from coterie.core.client_table import ByClient
+from coterie.core.errors import NOT_FINITE, CoterieError
+from coterie.core.naming import client_name
+from coterie.core.replies import Evaluated, Fitted, Reply, Scored
+from coterie.core.tasks import Evaluate, Fit, Score, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class Visit:
     moment: Moment
     keep: bool = True  # False: clients forget what this visit would have them keep (a look, not a step)
 
-    def asked_of(self, client: int) -> tuple[Task | None, ...]:
+    def tasks_for(self, client: int) -> tuple[Task | None, ...]:
         """The tasks as this client gets them: None where it is not meant."""
         return tuple(t if t.on is None or client in self._on(t) else None for t in self.tasks)
 
@@ -42,12 +45,26 @@ class Visit:
         return cache[id(task)]
 
 
+ERRORS = ("mae", "constant", "variance")  # of an answer to an `Evaluate`, where it is a regression
+
+
 @dataclass(frozen=True)
 class Missing:
     """A client that was asked and did not give a usable answer."""
 
     client: int
     reason: str
+    name: str | None = None  # where clients have names; given by `RoundAsk`, which knows them
+
+    @property
+    def who(self) -> str:
+        """How the client is called in a message."""
+        return client_name(None, self.client) if self.name is None else client_name([self.name], 0)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its numbers became NaN or Inf, by what it says itself: a reason is all that comes over a network."""
+        return NOT_FINITE in self.reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +88,40 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Waits(Protocol):
-    """An engine whose clients come and go; one that has everybody at hand has nothing to wait for."""
+class WaitsForClients(Protocol):
+    """An engine whose clients come and go."""
 
     def wait(self) -> None:
         """Before a round: until enough clients are there."""
+
+
+@runtime_checkable
+class RejectionListener(Protocol):
+    """An engine that wants to know whose update was rejected: over a network, repeated rejection leads to a ban."""
+
+    def rejected(self, client: int, why: str) -> None:
+        """After a visit: this client's update was not accepted."""
+
+
+@dataclass
+class Traffic:
+    """What really went over a wire."""
+
+    messages: int = 0
+    down: int = 0  # bytes
+    up: int = 0
+
+
+@runtime_checkable
+class CountsTraffic(Protocol):
+    """An engine that sends, and counts what it sends."""
+
+    traffic: Traffic
+
+
+def arithmetic(engine: object) -> str:
+    """How an engine rounds: engines with the same value give the same bits."""
+    return str(getattr(engine, "arithmetic", "sequential"))
 
 
 def reason(error: BaseException) -> str:
@@ -100,11 +146,11 @@ def restrict(tree: Tree, ids: Tensor) -> Tree:
     return tree
 
 
-class Gathering:
+class ReplyBuilder:
     """A visit's answers as they arrive. A model goes into its row of the reply at once, so that none is held twice."""
 
-    def __init__(self, visit: Visit, blocks: Blocks | None = None) -> None:
-        self._visit, self._blocks = visit, blocks or Blocks()
+    def __init__(self, visit: Visit, blocks: BufferPool | None = None) -> None:
+        self._visit, self._blocks = visit, blocks
         self._answers: list[dict[int, Answer]] = [{} for _ in visit.tasks]
         self._rows: dict[int, dict[int, int]] = {}  # of the tasks that bring models: the row of each client
         self._models: dict[int, Tensor] = {}
@@ -114,9 +160,11 @@ class Gathering:
         for number, answer in enumerate(answers):
             if answer is None:
                 continue
-            if isinstance(answer, FitAnswer) and answer.theta is not None:
-                self._place(number, answer.theta)[self._rows[number][client]] = answer.theta
-                answer = dataclasses.replace(answer, theta=None)
+            if isinstance(answer, FitAnswer):
+                if answer.theta is not None:
+                    self._place(number, answer.theta)[self._rows[number][client]] = answer.theta
+                sketch = None if answer.sketch is None else answer.sketch.clone()
+                answer = dataclasses.replace(answer, theta=None, sketch=sketch)
             elif isinstance(answer, ScoreAnswer):
                 answer = dataclasses.replace(answer, scores=answer.scores.clone())
             elif isinstance(answer, EvaluateAnswer) and answer.shares is not None:
@@ -128,7 +176,8 @@ class Gathering:
             asked = self._visit.tasks[number].on
             there = self._visit.ids if asked is None else self._visit.ids[torch.isin(self._visit.ids, asked)]
             self._rows[number] = {client: row for row, client in enumerate(there.tolist())}
-            self._models[number] = self._blocks.empty((len(there), len(like)), like.dtype)
+            empty = torch.empty if self._blocks is None else self._blocks.empty
+            self._models[number] = empty((len(there), len(like)), dtype=like.dtype)
         return self._models[number]
 
     def _theta(self, number: int, clients: Sequence[int]) -> Tensor | None:
@@ -149,20 +198,39 @@ class Gathering:
             case Fit():
                 fits = [a for a in mine.values() if isinstance(a, FitAnswer)]
                 loss = torch.tensor([a.loss for a in fits])
-                return Fitted(ids, n, loss, self._theta(number, list(mine)), _choices(fits))
+                sketches = [a.sketch for a in fits if a.sketch is not None]
+                sketch = torch.stack(sketches) if sketches else None
+                return Fitted(ids, n, loss, self._theta(number, list(mine)), _choices(fits), sketch)
             case Score():
                 rows = [a.scores for a in mine.values() if isinstance(a, ScoreAnswer)]
                 return Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, len(task.centers)))
             case Evaluate():
-                seen = [a for a in mine.values() if isinstance(a, EvaluateAnswer)]
-                loss, accuracy, macro_f1 = (
-                    torch.tensor([getattr(a, name) for a in seen]) for name in ("loss", "accuracy", "macro_f1")
-                )
-                for column in (loss, accuracy, macro_f1):  # of no samples there is no score
-                    column[n == 0] = torch.nan
-                shares = [a.shares for a in seen if a.shares is not None]
-                soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
-                return Evaluated(ids, n, loss, accuracy, macro_f1, _choices(seen), soft)
+                return _evaluated(ids, n, [a for a in mine.values() if isinstance(a, EvaluateAnswer)])
+
+
+def _evaluated(ids: Tensor, n: Tensor, seen: Sequence[EvaluateAnswer]) -> Evaluated:
+    def column(name: str, dtype: torch.dtype | None = None) -> Tensor:
+        values = torch.tensor([getattr(a, name) for a in seen], dtype=dtype)
+        values[n == 0] = torch.nan  # of no samples there is no score
+        return values
+
+    shares = [a.shares for a in seen if a.shares is not None]
+    soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
+    scores = column("accuracy"), column("macro_f1"), _choices(seen), soft
+    mae, constant, variance = (column(name, torch.float64) for name in ERRORS)
+    if bool(mae.isnan().all()):
+        return Evaluated(ids, n, column("loss"), *scores)
+    # A regression: in the targets' own units, whose squares single precision may not hold.
+    loss = column("loss", torch.float64)
+    return Evaluated(ids, n, loss, *scores, mae, constant, variance, _levels(seen))
+
+
+def _levels(seen: Sequence[EvaluateAnswer]) -> Tensor | None:
+    """(n, targets) the means of clients' targets, NaN for one without samples."""
+    targets = {len(a.level) for a in seen if a.n}
+    many = targets.pop() if len(targets) == 1 else 0
+    rows = [a.level if a.n else (math.nan,) * many for a in seen]
+    return torch.tensor(rows, dtype=torch.float64) if many else None
 
 
 def _choices(answers: Sequence[FitAnswer | EvaluateAnswer]) -> Tensor | None:

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import torch
 
-from coterie.blocks import Blocks
-from coterie.client import HasClients, Workbench
-from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason
-from coterie.memory import Memory
-from coterie.model import Model
+from coterie.client.data import ClientDataSource
+from coterie.client.memory import Memory
+from coterie.client.runner import TaskRunner
+from coterie.core.model import Model
+from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
 
 
 class Sequential:
     """Visits clients one by one."""
 
-    def __init__(self, model: Model, federation: HasClients) -> None:
+    def __init__(self, model: Model, federation: ClientDataSource) -> None:
         self.federation = federation
         self.memory = Memory()
-        self._bench = Workbench(model)
-        self._blocks = Blocks()
+        self._runner = TaskRunner(model)
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit, self._blocks)
+        answers = ReplyBuilder(visit)
         missing: list[Missing] = []
         with torch.random.fork_rng(devices=[]):
             for client in visit.ids.tolist():
                 try:
                     data, keeps = self.federation.client(client), self.memory.read(client)
-                    done = self._bench.visit(visit.asked_of(client), client, data, keeps, visit.moment)
+                    result = self._runner.visit(visit.tasks_for(client), client, data, keeps, visit.moment)
                 except Exception as error:
                     missing.append(Missing(client, reason(error)))
                     continue
                 if visit.keep:
-                    self.memory.write(client, done.keeps)
-                answers.add(client, done.answers)
+                    self.memory.write(client, result.keeps)
+                answers.add(client, result.answers)
         return Outcome(answers.replies(), tuple(missing))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""

@@ -1,6 +1,6 @@
 """One worker process per core, one torch thread each: the same work as `sequential`, spread out.
 
-Clients are dealt out largest first in small hands, so that no worker waits long for another. A
+Clients are given out in small chunks, the largest first, so that no worker waits long for another. A
 client's work does not depend on who does it or when, so any number of workers gives the same bits.
 A worker that dies is replaced and its clients are tried once more.
 """
@@ -22,32 +22,32 @@ from multiprocessing.process import BaseProcess
 import torch
 from torch import Tensor
 
-from coterie.batch import Batch
-from coterie.blocks import Blocks
-from coterie.byclient import ByClient
-from coterie.client import Call, Done, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, Workbench
+from coterie.client.answers import ClientTasks, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
+from coterie.client.batched.visits import BatchedTaskRunner
+from coterie.client.memory import Memory
+from coterie.client.runner import TaskRunner
+from coterie.core.allocation.buffers import MODEL, BufferPool
+from coterie.core.allocation.heap import keep_memory
+from coterie.core.client_table import ByClient
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
+from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.data.federation import Federation
-from coterie.engines.batched import HANDS
-from coterie.engines.channel import Channel
-from coterie.engines.contract import Gathering, Missing, Outcome, Visit, reason, restrict
-from coterie.engines.dealing import deal
-from coterie.memory import Memory
-from coterie.model import Model
-from coterie.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Score
-from coterie.threads import keep_memory
-
-HANDS_PER_WORKER = 6  # enough that the last hand is short, few enough that messages cost nothing
+from coterie.engines.chunks import CHUNKS, CHUNKS_PER_WORKER, make_chunks
+from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason, restrict
+from coterie.engines.shared_memory import Channel
 
 
 @dataclass(frozen=True, eq=False)
-class _Open:
+class _BeginVisit:
     """A visit begins: its tasks, sent once to each worker."""
 
     visit: Visit
 
 
 @dataclass(frozen=True, eq=False)
-class _Hand:
+class _Chunk:
     """The clients a worker takes on next, and what each of them keeps."""
 
     clients: tuple[int, ...]
@@ -55,38 +55,38 @@ class _Hand:
 
 
 @dataclass(frozen=True, eq=False)
-class _Played:
-    """What became of a hand: for each client what it did, or why it could not."""
+class _ChunkResult:
+    """For each client of a chunk its result, or why it is missing."""
 
-    results: tuple[Done | Missing, ...]
+    results: tuple[VisitResult | Missing, ...]
 
 
 TYPES = (
-    *(_Open, _Hand, _Played, Visit, Moment, Done, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
+    *(_BeginVisit, _Chunk, _ChunkResult, Visit, Moment, VisitResult, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
     *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Estimated, Posterior, Local, ByClient),
 )
 
 
 def _serve(
-    model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection], bench: type[Workbench]
+    model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection], runner: type[TaskRunner]
 ) -> None:
-    """A worker's life: until the pipe closes, which it also does when the parent is killed."""
+    """What a worker process runs until the pipe closes, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
         end.close()
     torch.set_num_threads(1)
     keep_memory()
-    computes = bench(model)
+    computes = runner(model, BufferPool(MODEL))
     channel = Channel(pipe, TYPES)
-    hands = 0
+    chunks = 0
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             message = channel.receive()
-            if isinstance(message, _Open):
-                visit, hands = message.visit, 0
+            if isinstance(message, _BeginVisit):
+                visit, chunks = message.visit, 0
                 continue
             calls = [
-                Call(client, visit.asked_of(client), keeps)
+                ClientTasks(client, visit.tasks_for(client), keeps)
                 for client, keeps in zip(message.clients, message.keeps, strict=True)
             ]
             found = computes.visit_all(calls, federation, visit.moment)
@@ -94,23 +94,25 @@ def _serve(
                 Missing(call.client, reason(result)) if isinstance(result, Exception) else result
                 for call, result in zip(calls, found, strict=True)
             ]
-            # Two lanes in turn: the parent reads one while the next hand goes into the other.
-            channel.send(_Played(tuple(results)), lane=hands % 2)
-            hands += 1
+            # Two lanes in turn: the parent reads one while the next chunk goes into the other.
+            channel.send(_ChunkResult(tuple(results)), lane=chunks % 2)
+            chunks += 1
 
 
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(self, model: Model, federation: Federation, others: Sequence[_Worker], bench: type[Workbench]) -> None:
+    def __init__(
+        self, model: Model, federation: Federation, others: Sequence[_Worker], runner: type[TaskRunner]
+    ) -> None:
         # fork hands model and data over without a copy and without pickling; it is not safe outside Linux.
         context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         mine, theirs = context.Pipe()
         self.channel = Channel(mine, TYPES)
-        self.hand: tuple[int, ...] = ()
+        self.chunk: tuple[int, ...] = ()
         inherited = [w.channel.pipe for w in others] + [mine] if sys.platform == "linux" else []
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(model, federation, theirs, inherited, bench), daemon=True, name="coterie-worker"
+            target=_serve, args=(model, federation, theirs, inherited, runner), daemon=True, name="coterie-worker"
         )
         with warnings.catch_warnings():
             # Python 3.12 warns of any fork beside threads; the worker touches no lock that one could hold.
@@ -127,48 +129,49 @@ class _Worker:
 
 
 class Workers:
-    """Spreads a visit over `workers` processes; `batched` ones visit a hand of clients as one computation."""
+    """Spreads a visit over `workers` processes; `batched` ones visit a chunk of clients as one computation."""
 
     def __init__(self, model: Model, federation: Federation, workers: int, batched: bool = False) -> None:
         self.federation = federation
         self.memory = Memory()
         self._model = model
         self._n = federation.roster.n
-        self._blocks = Blocks()
-        self._bench: type[Workbench] = Batch if batched else Workbench
-        self._hands = HANDS if batched else HANDS_PER_WORKER * workers
+        self._blocks = BufferPool()
+        self.arithmetic = "batched" if batched else "sequential"
+        self._runner: type[TaskRunner] = BatchedTaskRunner if batched else TaskRunner
+        self._chunks = CHUNKS if batched else CHUNKS_PER_WORKER * workers
         self._workers: list[_Worker] = []
         for _ in range(workers):
-            self._workers.append(_Worker(model, federation, self._workers, self._bench))
+            self._workers.append(_Worker(model, federation, self._workers, self._runner))
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
-        answers = Gathering(visit, self._blocks)
+        answers = ReplyBuilder(visit, self._blocks)
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
         tried: set[int] = set()
-        hands = deque(deal(visit.ids, self._n[visit.ids], self._hands))
-        sent = _Open(restrict(visit, visit.ids))
+        chunks = deque(make_chunks(visit.ids, self._n[visit.ids], self._chunks))
+        sent = _BeginVisit(restrict(visit, visit.ids))
         for worker in self._workers:
-            worker.hand = ()
+            worker.chunk = ()
             self._send(worker, sent, lane=0)
-        while hands or any(w.hand for w in self._workers):
+        while chunks or any(w.chunk for w in self._workers):
             for worker in self._workers:
-                if not worker.hand:
-                    self._give(worker, hands)
-            busy = {w.channel.pipe: w for w in self._workers if w.hand}
+                if not worker.chunk:
+                    self._give(worker, chunks)
+            busy = {w.channel.pipe: w for w in self._workers if w.chunk}
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
                 try:
-                    played: _Played = worker.channel.receive()
+                    received: _ChunkResult = worker.channel.receive()
                 except (EOFError, OSError):
                     again = self._replace(worker, sent, tried, missing)
-                    hands.extend((client,) for client in again)
+                    chunks.extend((client,) for client in again)
                     continue
-                # The worker goes on with its next hand (and its other lane) while this one is read.
-                done = worker.hand
-                self._give(worker, hands)
-                for client, result in zip(done, played.results, strict=True):
+                # The worker goes on with its next chunk (and its other lane) while this one is read.
+                clients = worker.chunk
+                self._give(worker, chunks)
+                for client, result in zip(clients, received.results, strict=True):
                     if isinstance(result, Missing):
                         missing[client] = result
                     else:
@@ -178,11 +181,11 @@ class Workers:
             self.memory.write(client, written)
         return Outcome(answers.replies(), tuple(missing[c] for c in sorted(missing)))
 
-    def _give(self, worker: _Worker, hands: deque[tuple[int, ...]]) -> None:
-        """The next hand, if there is one."""
-        worker.hand = hands.popleft() if hands else ()
-        if worker.hand:
-            self._send(worker, _Hand(worker.hand, tuple(self.memory.read(c) for c in worker.hand)), lane=1)
+    def _give(self, worker: _Worker, chunks: deque[tuple[int, ...]]) -> None:
+        """The next chunk, if there is one."""
+        worker.chunk = chunks.popleft() if chunks else ()
+        if worker.chunk:
+            self._send(worker, _Chunk(worker.chunk, tuple(self.memory.read(c) for c in worker.chunk)), lane=1)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -195,16 +198,16 @@ class Workers:
         with contextlib.suppress(OSError):
             worker.channel.send(message, lane)
 
-    def _replace(self, dead: _Worker, sent: _Open, tried: set[int], missing: dict[int, Missing]) -> list[int]:
-        """A new worker in the place of a dead one; returns which of its clients deserve another try."""
+    def _replace(self, dead: _Worker, sent: _BeginVisit, tried: set[int], missing: dict[int, Missing]) -> list[int]:
+        """A new worker in the place of a dead one; returns which of its clients are tried again."""
         dead.stop()
         code = dead.process.exitcode
-        again = [c for c in dead.hand if c not in tried]
-        for client in set(dead.hand) - set(again):
+        again = [c for c in dead.chunk if c not in tried]
+        for client in set(dead.chunk) - set(again):
             missing[client] = Missing(client, f"the worker process died on it, twice (exit code {code})")
-        tried.update(dead.hand)
+        tried.update(dead.chunk)
         others = [w for w in self._workers if w is not dead]
-        fresh = _Worker(self._model, self.federation, others, self._bench)
+        fresh = _Worker(self._model, self.federation, others, self._runner)
         self._workers[self._workers.index(dead)] = fresh
         self._send(fresh, sent, lane=0)
         return again

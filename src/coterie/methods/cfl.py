@@ -18,29 +18,21 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.byclient import ByClient
-from coterie.clustering import bipartition, cosines
-from coterie.domains import STRICT
-from coterie.means import Weighting, mean_by, weigh
-from coterie.methods.clusters import Clusters, assigned
+from coterie.clustering.algorithms import bipartition, cosines
+from coterie.clustering.averaging import Weighting, mean_by, weigh
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import Pick
+from coterie.core.tasks import Evaluate, Fit
+from coterie.core.types import STRICT
+from coterie.methods.cfl_tree import Tree, forked, walked_down
 from coterie.methods.contract import Ask
-from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
-
-LOST = -1  # where a client stands that did not answer on its way down
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Tree(Clusters):
-    """Clusters, and the forks that led to them. The upper side of a fork keeps the cluster's number."""
-
-    fork_of: Tensor  # (F,) the cluster that was split, in the order of the splits
-    new_of: Tensor  # (F,) the number of the part that was split off
-    stems: Tensor  # (F, P) the model at the fork
-    directions: Tensor  # (F, 2, d) mean update of the part that stayed and of the part that left
+from coterie.methods.hard_clusters import assigned
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -67,50 +59,29 @@ class CFL:
 
     def round(self, state: Tree, cohort: Cohort, ask: Ask) -> Tree:
         """Train from the own cluster's model, split where needed, average what is then together."""
-        before, state = state, self.admit(state, cohort, ask)
+        state = self.admit(state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))
-        if reply.theta is None:
-            return before
         labels, weights = reply.chosen, weigh(reply, self.weights)
-        updates = state.represent(reply.theta - state.centers[labels])
+        updates = state.represent(reply.models - state.centers[labels])
         for cluster in range(len(state.centers)):
             rows = torch.nonzero(labels == cluster)[:, 0]
-            if cohort.round >= self.first_split and len(rows) >= 2:
-                state, labels = self.split(state, labels, cluster, rows, reply.ids, updates, weights)
-        centers = mean_by(labels, reply.theta, weights, empty=state.centers)
+            parts = self.split(updates[rows], weights[rows]) if cohort.round >= self.first_split else None
+            if parts is not None:
+                labels = labels.index_fill(0, rows[parts == 1], len(state.centers))
+                state = forked(state, cluster, reply.ids, parts, updates[rows], weights[rows])
+        centers = mean_by(labels, reply.models, weights, empty=state.centers)
         return assigned(dataclasses.replace(state, centers=centers), reply.ids, labels)
 
-    def split(
-        self, state: Tree, labels: Tensor, cluster: int, rows: Tensor, ids: Tensor, updates: Tensor, weights: Tensor
-    ) -> tuple[Tree, Tensor]:
-        """Split one cluster if its members pull apart; `rows` are where its members stand in the reply."""
-        mine = updates[rows]
-        share = (weights[rows] / weights[rows].sum()).to(mine.dtype)
-        if float((share @ mine).norm()) >= self.eps1 or float(mine.norm(dim=1).max()) <= self.eps2:
-            return state, labels
-        parts, across = bipartition(cosines(mine), self.linkage)
-        if ((1 - across) / 2) ** 0.5 <= self.gamma_max:
-            return state, labels
-        new = len(state.centers)
-        labels = labels.clone()
-        labels[rows[parts == 1]] = new
-        stem = state.centers[cluster]
-        means = mean_by(parts, mine, weights[rows], empty=mine.new_zeros(2, mine.shape[1]))
-        answered = torch.isin(state.labels.ids, ids)
-        absent = (state.labels.values == cluster) & ~answered  # they find their side when they are next met
-        return (
-            Tree(
-                torch.cat([state.centers, stem[None]]),
-                ByClient(state.labels.ids[~absent], state.labels.values[~absent]),
-                state.features,
-                torch.cat([state.fork_of, torch.tensor([cluster])]),
-                torch.cat([state.new_of, torch.tensor([new])]),
-                torch.cat([state.stems, stem[None]]),
-                torch.cat([state.directions, means[None]]),
-            ),
-            labels,
-        )
+    def split(self, updates: Tensor, weights: Tensor) -> Tensor | None:
+        """In which of two parts each member of a cluster is, if they pull apart."""
+        if len(updates) < 2:
+            return None
+        share = (weights / weights.sum()).to(updates.dtype)
+        if float((share @ updates).norm()) >= self.eps1 or float(updates.norm(dim=1).max()) <= self.eps2:
+            return None
+        parts, across = bipartition(cosines(updates), self.linkage)
+        return parts if ((1 - across) / 2) ** 0.5 > self.gamma_max else None
 
     def predictor(self, state: Tree) -> Evaluate:
         """A client predicts with its cluster's model."""
@@ -118,19 +89,4 @@ class CFL:
 
     def admit(self, state: Tree, cohort: Cohort, ask: Ask) -> Tree:
         """Walk down the tree, fork by fork in the order of the splits, to a leaf."""
-        unmet = state.unmet(cohort.ids)
-        at = torch.zeros(len(unmet), dtype=torch.int64)
-        for fork in range(len(state.fork_of)):
-            here = torch.nonzero(at == state.fork_of[fork])[:, 0]
-            if not len(here):
-                continue
-            reply = ask(Fit(All(state.stems[fork]), local=self.local, on=unmet[here]))
-            lost = here[~torch.isin(unmet[here], reply.ids)]
-            at[lost] = LOST  # stays unmet
-            if reply.theta is not None:
-                update = state.represent(reply.theta - state.stems[fork])
-                side = cosines(update, state.directions[fork]).argmax(1)
-                left = here[torch.isin(unmet[here], reply.ids)][side == 1]
-                at[left] = state.new_of[fork]
-        found = at >= 0
-        return assigned(state, unmet[found], at[found])
+        return walked_down(state, state.unmet(cohort.ids), self.local, ask)

@@ -1,6 +1,11 @@
 """What a method is: a frozen dataclass whose fields are its paper's hyper-parameters, and three functions.
 
 A state is a tensor or a frozen dataclass of tensors and numbers; nothing else is needed to go on.
+
+A method may carry a `revision` (a class attribute, or a property where only some settings are concerned; 0 if absent).
+Raise it with a correction that changes results: outcomes computed before then count as stale (`coterie reproduce`).
+It may list options that came `later`, with the value at which a run of before may be resumed: at that value they are
+not part of what a checkpoint belongs to.
 """
 
 from __future__ import annotations
@@ -10,14 +15,20 @@ from typing import Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
-from coterie.model import Model
-from coterie.tasks import Cohort, Evaluate, Evaluated, Fit, Fitted, Reply, Roster, Score, Scored, Task
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.errors import NoAnswerError
+from coterie.core.model import Model
+from coterie.core.replies import Evaluated, Fitted, Reply, Scored
+from coterie.core.tasks import Evaluate, Fit, Score, Task
 
 State = TypeVar("State")
 
 
 class Ask(Protocol):
-    """Ask the cohort (or a task's own `on`); a list of tasks is ONE visit, so every tensor travels once."""
+    """Ask the cohort (or a task's own `on`); a list of tasks is ONE visit, so every tensor travels once.
+
+    Raises NoAnswerError where nobody answers any of the tasks; a round that does not catch it changes no state.
+    """
 
     @overload
     def __call__(self, task: Fit, /) -> Fitted: ...
@@ -50,3 +61,14 @@ class Admits(Protocol[State]):
 
     def admit(self, state: State, cohort: Cohort, ask: Ask) -> State:
         """A state that knows these clients too, with nobody retrained."""
+
+
+def admitted(method: object, state: State, cohort: Cohort, ask: Ask) -> State:
+    """The state that knows these clients too; as it was where the method has no rule for them, or nobody answers."""
+    if not isinstance(method, Admits):
+        return state
+    try:
+        known: State = method.admit(state, cohort, ask)
+    except NoAnswerError:
+        return state
+    return known

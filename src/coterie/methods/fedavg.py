@@ -9,14 +9,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.domains import STRICT
-from coterie.means import Weighting, mean, weigh
+from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All
+from coterie.core.tasks import Evaluate, Fit
+from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
-from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Roster
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -13,17 +13,23 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.domains import STRICT
-from coterie.means import Weighting, mean, weigh
+from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Estimated, Own, Posterior
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.types import STRICT
+from coterie.methods.auto_k import random_models, takes_auto_k
+from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, chosen_rows, random_models
-from coterie.model import Model
-from coterie.tasks import All, Cohort, Estimated, Evaluate, Fit, Fitted, Local, Own, Posterior, Roster, Score, Task
 
 
+@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedEM:
     """Every client is a mixture of M models, found by expectation-maximisation."""
@@ -40,7 +46,6 @@ class FedEM:
 
     def round(self, components: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """E- and M-step in one visit; all responsibilities are those of the round's start."""
-        components = chosen_rows(components, self.k, self.local, cohort, ask)
         pi = Own("fedem.pi", All(torch.full((len(components),), 1 / len(components))))
         tasks: list[Task] = [
             Fit(

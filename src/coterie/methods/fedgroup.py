@@ -1,4 +1,4 @@
-"""FedGroup and FedGrouProx: groups found once, by what clients learn from a common start; FedAvg (FedProx) in each.
+"""FedGroup: groups found once, by what clients learn from a common start; then FedAvg in each.
 
 Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure, 2021 (Alg. 2, 3).
 Group cold start: alpha * m clients are pre-trained from w0; their updates are clustered by EDC (truncated SVD, cosine
@@ -6,41 +6,30 @@ with the m directions, k-means++) or by MADC (complete linkage). A group starts 
 would leave w0 out). Client cold start (Eq. 9): anyone else joins the group whose update is most alike, and stays.
 Inter-group aggregation (line 18) with eta_g.
 The server sees the single updates of the cold start; after that, means are enough.
-
-Ablations: "rcc" makes the groups of m random clients; "rac" puts clients that were not clustered into a random group
-each time they are selected. The authors' code is pretrain: {steps: 50, batch: 10}, cold_start: all_before.
+The authors' code is `fedgroup-authors`; the ablations RCC and RAC are `fedgroup-rcc` and `fedgroup-rac`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn import functional
 
-from coterie.byclient import ByClient
-from coterie.clustering import agglomerate, by_first_member, cosines, edc_features, fresh_kmeans, madc
-from coterie.domains import STRICT
-from coterie.means import Weighting, mean_by, weigh
-from coterie.methods.clusters import Clusters, assigned, averaged
-from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients, wait_for_enough
-from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Groups(Clusters):
-    """Groups, their first updates, and the model everyone is measured from. One group without updates: not begun."""
-
-    w0: Tensor  # (P,)
-    updates: Tensor  # (m, d), or (0, d) before the cold start
-    clustered: Tensor  # ids of those who made the groups
+from coterie.clustering.averaging import Weighting, weigh
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Pick
+from coterie.core.tasks import Evaluate, Fit
+from coterie.core.types import STRICT
+from coterie.methods.cluster_count import ClusterCount, enough_answers, enough_clients, wait_for_enough
+from coterie.methods.contract import Ask, admitted
+from coterie.methods.fedgroup_cold_start import Grouping, Groups, alike, grouped
+from coterie.methods.hard_clusters import averaged, by_angle
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -51,77 +40,50 @@ class FedGroup:
 
     k: ClusterCount = 3  # m, the number of groups
     alpha: PositiveInt = 20  # the group cold start pre-trains alpha * m clients
-    grouping: Literal["edc", "madc", "rcc", "rac"] = "edc"
+    grouping: Grouping = "edc"
     eta_g: NonNegativeFloat = 0.0  # inter-group learning rate
     pretrain: Local | None = None  # how clients are pre-trained; like `local` when not given
-    cold_start: Literal["on_selection", "all_before"] = "on_selection"  # when the rest joins a group
     local: Local = Local()
     weights: Weighting = "size"
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Groups:
         """w0; the groups come with the first round."""
         enough_clients(self.k, roster)
-        w0, features = model.init(rng), model.part("all")
-        nobody = torch.empty(0, dtype=torch.int64)
-        return Groups(w0[None], ByClient.empty(), features, w0, w0.new_empty(0, len(features)), nobody)
+        return Groups.none(model.init(rng), model.part("all"))
 
     def round(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Cold starts, then an update within each group, then between them."""
         if not len(state.updates):
             state = self.group_cold_start(state, cohort, ask)
-            if not len(state.updates):  # nobody answered
-                return state
-            if self.cold_start == "all_before" and self.grouping != "rac":
-                state = self.admit(state, dataclasses.replace(cohort, ids=cohort.roster.ids), ask)
-        if self.grouping != "rac":
-            state = self.admit(state, cohort, ask)
-        else:
-            others = cohort.ids[~torch.isin(cohort.ids, state.clustered)]
-            state = assigned(state, others, torch.from_numpy(cohort.rng.integers(len(state.centers), size=len(others))))
+        state = self.meet(state, cohort, ask)
         reply = ask(self.fit(state, cohort.ids[state.labels.has(cohort.ids)]))
-        if reply.choice is None:
-            return state
-        return self.between(averaged(state, reply, reply.choice, weigh(reply, self.weights)))
+        return averaged(state, reply, reply.chosen, weigh(reply, self.weights)).between(self.eta_g)
+
+    def meet(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
+        """Client cold start: whoever is new joins a group before it trains."""
+        return admitted(self, state, cohort, ask)
 
     def fit(self, state: Groups, on: Tensor) -> Fit:
         """A member's training, from its group's model."""
         return Fit(Pick(state.centers, state.labels), local=self.local, on=on)
 
+    def probe(self, state: Groups, on: Tensor) -> Fit:
+        """A pre-training, which only shows a client's first update."""
+        return Fit(All(state.w0), local=self.pretrain or self.local, keep=False, on=on)
+
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Algorithm 3."""
         wait_for_enough(self.k, cohort)
         everyone = cohort.roster.ids
-        m = self.k if isinstance(self.k, int) else 4
-        many = min(m if self.grouping == "rcc" else self.alpha * m, len(everyone))
+        many = min(self.alpha * (self.k if isinstance(self.k, int) else 4), len(everyone))
         drawn = np.sort(cohort.rng.choice(len(everyone), many, replace=False))
-        reply = ask(Fit(All(state.w0), local=self.pretrain or self.local, on=everyone[torch.from_numpy(drawn)]))
-        if reply.theta is None:
-            return state
-        updates = state.represent(reply.theta - state.w0)
-        labels = self.cluster(updates, cohort.rng)
-        rows = state.w0.repeat(int(labels.max()) + 1, 1)
-        centers = mean_by(labels, reply.theta, torch.ones(len(labels)), empty=rows)  # unweighted: line 16
-        groups = dataclasses.replace(
-            state, centers=centers, updates=state.represent(centers - state.w0), clustered=reply.ids
-        )
-        return assigned(groups, reply.ids, labels)
+        reply = ask(self.probe(state, everyone[torch.from_numpy(drawn)]))
+        enough_answers(self.k, reply.ids, cohort)
+        return grouped(state, reply, self.cluster(state.represent(reply.models - state.w0), cohort))
 
-    def cluster(self, updates: Tensor, rng: np.random.Generator) -> Tensor:
+    def cluster(self, updates: Tensor, cohort: Cohort) -> Tensor:
         """Which of the pre-trained clients belong together."""
-        if self.grouping == "rcc":
-            return torch.arange(len(updates))
-        equal = torch.ones(len(updates), dtype=torch.float64)
-        m = count(functional.normalize(updates), self.k, equal, rng)
-        if self.grouping == "madc":
-            return agglomerate(madc(updates), k=m, linkage="complete")
-        return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, rng))
-
-    def between(self, state: Groups) -> Groups:
-        """Line 18: w_j + eta_g * sum over the other groups of w_l / |w_l|."""
-        if not self.eta_g:
-            return state
-        units = functional.normalize(state.centers)
-        return dataclasses.replace(state, centers=state.centers + self.eta_g * (units.sum(0) - units))
+        return alike(updates, self.k, self.grouping, cohort)
 
     def predictor(self, state: Groups) -> Evaluate:
         """A client predicts with its group's model (before there are groups: with w0)."""
@@ -132,20 +94,5 @@ class FedGroup:
         unmet = state.unmet(cohort.ids)
         if not len(state.updates) or not len(unmet):
             return state
-        reply = ask(Fit(All(state.w0), local=self.pretrain or self.local, on=unmet))
-        if reply.theta is None:
-            return state
-        alike = cosines(state.represent(reply.theta - state.w0), state.updates)
-        return assigned(state, reply.ids, alike.argmax(1))
-
-
-@dataclass(frozen=True, config=STRICT)
-class FedGrouProx(FedGroup):
-    """FedGroup whose clients are held near their group's model by a proximal term."""
-
-    mu: NonNegativeFloat = 1.0
-
-    def fit(self, state: Groups, on: Tensor) -> Fit:
-        """A member's training, held near its group's model."""
-        group = Pick(state.centers, state.labels)
-        return Fit(group, anchor=group, mu=self.mu, local=self.local, on=on)
+        reply = ask(self.probe(state, unmet))
+        return by_angle(state, reply.ids, state.represent(reply.models - state.w0), state.updates, ask)

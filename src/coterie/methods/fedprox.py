@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pydantic import NonNegativeFloat
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.domains import STRICT
-from coterie.means import mean, weigh
+from coterie.clustering.averaging import mean, weigh
+from coterie.core.cohort import Cohort
+from coterie.core.constructors import dataclass
+from coterie.core.references import All
+from coterie.core.tasks import Fit
+from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
 from coterie.methods.fedavg import FedAvg
-from coterie.tasks import All, Cohort, Fit
 
 
 @dataclass(frozen=True, config=STRICT)

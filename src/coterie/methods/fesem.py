@@ -4,33 +4,36 @@ Xie et al., Multi-Center Federated Learning, 2021 (Eq. 5-7): assign each client 
 a center by the mean of its clients' models, send it to them, train locally, repeat.
 The server sees every client's model (its `features` part decides the cluster).
 
-`kmeans="warm"` (the paper's EM) goes on from the last round's centers, after k-means++ in the first round;
-`"fresh"` is the WeCFL authors' code: a new k-means++ run each round, its clusters renumbered to the old ones.
-Both papers have everyone take part. Where few do, the first clustering sees more of them than the round's cohort
-(`alpha`, as in FedGroup): out of a handful of clients k-means cannot tell the kinds.
-A client the server has not met starts from the mean of the centers and joins the nearest one after local steps.
+k-means++ finds the first clusters; from then on the paper's EM goes on from the last round's centers.
+Everyone takes part in the paper. Where few do, the first clustering sees more of them than the round's cohort (`alpha`,
+as in FedGroup): out of a handful of clients k-means cannot tell the kinds.
+A client the server has not met joins the center of least loss on its own data, before it trains.
+FeSEM as the authors of WeCFL and of FedGroup run it is `fesem-authors`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-import torch
 from pydantic import NonNegativeInt
-from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from coterie.byclient import ByClient
-from coterie.clustering import fresh_kmeans, match_labels, nearest, warm_kmeans
-from coterie.domains import STRICT
-from coterie.means import Weighting, weigh
-from coterie.methods.clusters import Clusters, assigned, averaged
-from coterie.methods.contract import Ask
-from coterie.methods.counting import MOST, ClusterCount, count, enough_clients, wait_for_enough
-from coterie.model import Model, Part
-from coterie.tasks import All, Cohort, Evaluate, Fit, Fitted, Local, Roster
+from coterie.clustering.algorithms import fresh_kmeans, warm_kmeans
+from coterie.clustering.averaging import Weighting, weigh
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.model_parts import Part
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Evaluate, Fit
+from coterie.core.types import STRICT
+from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, first_clients
+from coterie.methods.contract import Ask, admitted
+from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -41,11 +44,9 @@ class FeSEM:
 
     k: ClusterCount = 4
     local: Local = Local()
-    features: Part = "all"  # what of a client's model is clustered
-    kmeans: Literal["warm", "fresh"] = "warm"
+    features: Part = "all"  # what of a client's model is clustered; or [names] of parameters
     kmeans_weights: Weighting = "equal"  # of a client in the clustering
     weights: Weighting = "equal"  # of a client in its cluster's model
-    size_unit: Literal["samples", "batches"] = "samples"  # what a size counts; the WeCFL authors' code of 2022: batches
     alpha: NonNegativeInt = 20  # the first clustering asks at least alpha * k clients, if there are that many
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
@@ -55,57 +56,43 @@ class FeSEM:
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""
-        who = cohort.ids if len(state.labels.ids) else self.first_clients(cohort)
+        first = not len(state.labels.ids)
+        if not first:
+            state = self.meet(state, cohort, ask)
+        who = first_clients(self.k, self.alpha, cohort) if first else self.taking_part(state, cohort)
         reply = ask(Fit(state.start(who), local=self.local, on=None if who is cohort.ids else who))
-        if reply.theta is None:  # nobody answered
-            return state
-        labels, state = self.assign(reply, state, cohort.rng)
+        if first:
+            enough_answers(self.k, reply.ids, cohort)
+        labels, state = self.assign(reply, state, cohort)
         state = averaged(state, reply, labels, self.weigh(reply, self.weights))
         return assigned(state, reply.ids, labels)
 
     def weigh(self, reply: Fitted, how: Weighting) -> Tensor:
         """A weight per client that answered."""
-        if how == "equal" or self.size_unit == "samples":
-            return weigh(reply, how)
-        batch = self.local.batch
-        return torch.ones(len(reply.n)).double() if batch == "full" else (reply.n.double() / batch).ceil()
+        return weigh(reply, how)
 
-    def first_clients(self, cohort: Cohort) -> Tensor:
-        """The cohort and, where it is small, others drawn at random: k-means needs to see every kind."""
-        wait_for_enough(self.k, cohort)
-        wanted = 0 if self.k == 1 else self.alpha * (self.k if isinstance(self.k, int) else MOST)
-        others = cohort.roster.ids[~torch.isin(cohort.roster.ids, cohort.ids)]
-        more = min(wanted - len(cohort.ids), len(others))
-        if more <= 0:
-            return cohort.ids
-        drawn = torch.from_numpy(cohort.rng.choice(len(others), more, replace=False))
-        return torch.cat([cohort.ids, others[drawn]]).sort().values
+    def meet(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
+        """Those of the cohort that are new find their clusters before they train."""
+        return admitted(self, state, cohort, ask)
 
-    def assign(self, reply: Fitted, state: Clusters, rng: np.random.Generator) -> tuple[Tensor, Clusters]:
+    def taking_part(self, state: Clusters, cohort: Cohort) -> Tensor:
+        """Those of the cohort that belong to a cluster."""
+        met = state.labels.has(cohort.ids)
+        return cohort.ids if bool(met.all()) else cohort.ids[met]
+
+    def assign(self, reply: Fitted, state: Clusters, cohort: Cohort) -> tuple[Tensor, Clusters]:
         """The E-step: the cluster of each client that answered; the first one makes K centers out of one."""
         points, weights = state.represent(reply.models), self.weigh(reply, self.kmeans_weights)
-        if not len(state.labels.ids):
-            k = count(points, self.k, weights, rng)
-            labels = fresh_kmeans(points, k, weights, rng)
-            return labels, dataclasses.replace(state, centers=state.centers.repeat(k, 1))
-        old = state.represent(state.centers)
-        if self.kmeans == "warm":
-            return warm_kmeans(points, old, weights), state
-        labels = fresh_kmeans(points, len(old), weights, rng)
-        used, here = state.labels.values.unique(), state.labels.at(reply.ids, default=-1)
-        return match_labels(points, labels, weights, old, absent=used[~torch.isin(used, here)]), state
+        if len(state.labels.ids):
+            return warm_kmeans(points, state.represent(state.centers), weights), state
+        k = count(points, self.k, weights, cohort)
+        labels = fresh_kmeans(points, k, weights, cohort.rng)
+        return labels, dataclasses.replace(state, centers=state.centers.repeat(k, 1))
 
     def predictor(self, state: Clusters) -> Evaluate:
         """A client predicts with its cluster's model."""
         return state.predictor()
 
     def admit(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
-        """A newcomer trains from the mean of the centers and joins the nearest one."""
-        unmet = state.unmet(cohort.ids)
-        if not len(unmet):
-            return state
-        reply = ask(Fit(All(state.centers.mean(0)), local=self.local, on=unmet))
-        if reply.theta is None:
-            return state
-        labels = nearest(state.represent(reply.theta), state.represent(state.centers))
-        return assigned(state, reply.ids, labels)
+        """A newcomer joins the center of least loss on its own data."""
+        return joined_by_loss(state, cohort.ids, ask)

@@ -15,26 +15,22 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from pydantic.dataclasses import dataclass
-from torch import Tensor
+from torch.nn import functional
 
-from coterie.byclient import ByClient
-from coterie.clustering import Linkage, Metric, agglomerate, cosines, distances
-from coterie.domains import STRICT
-from coterie.means import Weighting, mean, mean_by, weigh
-from coterie.methods.clusters import Clusters, assigned, averaged
-from coterie.methods.contract import Ask
-from coterie.methods.counting import ClusterCount, count, enough_clients, too_few
-from coterie.model import Model
-from coterie.tasks import All, Cohort, Evaluate, Fit, Local, Pick, Roster
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Hierarchy(Clusters):
-    """Clusters, and where the clients stood when they were clustered (None before)."""
-
-    stem: Tensor | None = None  # (P,) the model all updates began at
-    updates: Tensor | None = None  # (K, d) mean update of each cluster
+from coterie.clustering.algorithms import Linkage, Metric, agglomerate, distances
+from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import All, Pick
+from coterie.core.tasks import Evaluate, Fit
+from coterie.core.types import STRICT
+from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, too_few
+from coterie.methods.contract import Ask, admitted
+from coterie.methods.flhc_hierarchy import Hierarchy, clustered, joined_by_update
+from coterie.methods.hard_clusters import averaged
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -72,12 +68,10 @@ class FLHC:
             return dataclasses.replace(state, centers=w[None])
         if state.stem is None:
             return self.cluster(state, cohort, ask)
-        state = self.admit(state, cohort, ask)
+        state = admitted(self, state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))
-        if reply.choice is None:
-            return state
-        return averaged(state, reply, reply.choice, weigh(reply, self.weights))
+        return averaged(state, reply, reply.chosen, weigh(reply, self.weights))
 
     def cluster(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:
         """Everyone trains from the shared model; the dendrogram of their updates is cut once and for all."""
@@ -86,16 +80,13 @@ class FLHC:
         if len(who) > self.cluster_at_most:
             who = who[torch.from_numpy(np.sort(cohort.rng.choice(len(who), self.cluster_at_most, replace=False)))]
         reply = ask(Fit(All(stem), local=self.local, on=who))
-        if reply.theta is None:
-            return state
-        updates, weights = state.represent(reply.theta - stem), weigh(reply, self.weights)
-        k = None if self.threshold is not None else count(updates, self.k, weights, cohort.rng)
+        if self.threshold is None:
+            enough_answers(self.k, reply.ids, cohort)
+        updates, weights = state.represent(reply.models - stem), weigh(reply, self.weights)
+        comparable = functional.normalize(updates) if self.metric == "cosine" else updates
+        k = None if self.threshold is not None else count(comparable, self.k, weights, cohort)
         labels = agglomerate(distances(updates, self.metric), k=k, threshold=self.threshold, linkage=self.linkage)
-        rows = stem.repeat(int(labels.max()) + 1, 1)
-        means = mean_by(labels, reply.theta, weights, empty=rows)
-        return Hierarchy(
-            means, state.labels.put(reply.ids, labels), state.features, stem, state.represent(means - stem)
-        )
+        return clustered(state, reply, labels, weights)
 
     def predictor(self, state: Hierarchy) -> Evaluate:
         """A client predicts with its cluster's model (before the clustering: with the one there is)."""
@@ -103,15 +94,4 @@ class FLHC:
 
     def admit(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:
         """A newcomer trains from where the others were clustered and joins the nearest mean update."""
-        unmet = state.unmet(cohort.ids)
-        if state.stem is None or state.updates is None or not len(unmet):
-            return state
-        reply = ask(Fit(All(state.stem), local=self.local, on=unmet))
-        if reply.theta is None:
-            return state
-        update = state.represent(reply.theta - state.stem)
-        if self.metric == "cosine":
-            far = 1 - cosines(update, state.updates)
-        else:
-            far = torch.cdist(update.double(), state.updates.double(), p=1 if self.metric == "manhattan" else 2)
-        return assigned(state, reply.ids, far.argmin(1))
+        return joined_by_update(state, cohort.ids, self.metric, self.local, ask)

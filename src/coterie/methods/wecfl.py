@@ -4,19 +4,18 @@ Ma et al., On the Convergence of Clustered Federated Learning, 2022 (Algorithm 1
 client's share of the data; a client is represented by the parameters of its fully-connected layers (appendix B.1).
 The server sees every client's model (its `features` part decides the cluster).
 
-The authors' code is features="last_weight", kmeans="fresh" and, in 2022, size_unit="batches".
+The authors' code is `wecfl-authors`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic.dataclasses import dataclass
-
-from coterie.domains import STRICT
-from coterie.means import Weighting
+from coterie.clustering.averaging import Weighting
+from coterie.core.constructors import dataclass
+from coterie.core.model_parts import Part
+from coterie.core.types import STRICT
 from coterie.methods.fesem import FeSEM
-from coterie.model import Part
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -25,6 +24,6 @@ class WeCFL(FeSEM):
 
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187"
 
-    features: Part = "classifier"
+    features: Part = "classifier"  # all linear layers; head: the last one; or [names] of parameters
     kmeans_weights: Weighting = "size"  # lambda_i
     weights: Weighting = "size"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coterie import pool
+from coterie.core import processes
 from coterie.reproduce.cell import Run, Tree
 from coterie.reproduce.results import Results, Sources
 from coterie.reproduce.work import running
@@ -41,19 +41,19 @@ def campaign(
     *,
     at_once: int,
     tell: Callable[[Progress], None] = lambda _: None,
-) -> list[pool.Failed[Job]]:
+) -> list[processes.Failed[Job]]:
     """Carry all of them out; one that fails does not stop the others."""
 
-    def look(so_far: pool.Look[Job]) -> None:
+    def look(so_far: processes.Look[Job]) -> None:
         at = tuple((job, *_rounds(job, results)) for job in so_far.at)
         tell(Progress(so_far.done, len(jobs), at, so_far.ended))
 
-    return pool.carry_out(jobs, lambda job: _begin(job, results, data), at_once, look)
+    return processes.carry_out(jobs, lambda job: _begin(job, results, data), at_once, look)
 
 
-def _begin(job: Job, results: Results, data: Sources) -> pool.UnderWay[Job]:
+def _begin(job: Job, results: Results, data: Sources) -> processes.UnderWay[Job]:
     words = ["-m", "coterie.reproduce.work", job.run.name, str(job.seed), str(results.root)]
-    return pool.start(job, words + [_word(name, source) for name, source in data.items()])
+    return processes.start(job, words + [_word(name, source) for name, source in data.items()])
 
 
 def _word(name: str, source: Tree) -> str:

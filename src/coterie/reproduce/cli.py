@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coterie.errors import CoterieError, suggest
+from coterie.core.errors import CoterieError, suggest
 
 Words = Annotated[list[str] | None, typer.Option("--cell", metavar="ROW/COLUMN", help="Only this cell; repeatable.")]
 Files = Annotated[
@@ -86,7 +86,9 @@ def _table(
     known = {c.name: c for c in table.cells}
     for wanted in cells or ():
         if wanted not in known:
-            raise CoterieError(f"{name} has no cell '{wanted}'.{suggest(wanted, list(known))}")
+            raise CoterieError(
+                f"{name} has no cell '{wanted}'.{suggest(wanted, list(known))}", code="reproduce-unknown"
+            )
     chosen = [known[c] for c in cells] if cells else list(table.cells)
     many = table.seeds if seeds is None else seeds
     failed = _carry_out(
@@ -124,10 +126,10 @@ def _carry_out(
     """Run what is missing; whether something failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from coterie.core.hardware import cores
     from coterie.reproduce.campaign import Progress as Standing
     from coterie.reproduce.campaign import campaign, missing
     from coterie.reproduce.work import find, sources
-    from coterie.setup import cores
 
     todo = missing([find(name) for name in names], seeds, results)
     stderr = _console(stderr=True, quiet=as_json)

@@ -11,7 +11,7 @@ import numpy as np
 from coterie.reproduce.cell import Outcome
 from coterie.reproduce.results import Results
 from coterie.reproduce.work import find
-from coterie.view.figures_style import COLOURS, DASHES, plotly
+from coterie.tools.report.figures_style import COLOURS, DASHES, plotly
 
 MARGIN = {"l": 60, "r": 20, "t": 40, "b": 50}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from coterie.checkpoint import replace_durably
+from coterie.core.files import write_durably, writing
 from coterie.reproduce.figures import Drawn, draw
 from coterie.reproduce.results import Results
 from coterie.reproduce.show import MARKS, difference, markdown, paper, tolerances
@@ -119,7 +119,6 @@ def _pictures(figures: Sequence[Drawn], folder: Path) -> list[tuple[str, str, Pa
 
 
 def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    replace_durably(part, path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)

@@ -10,21 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.byclient import ByClient
-from coterie.catalogue import DATASETS
-from coterie.config import RunConfig
+from coterie.core.client_table import ByClient
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.core.references import All, OneRow, Pick, vectors_of
+from coterie.core.registry import DATASETS
+from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Evaluate
+from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
-from coterie.data.synthetic import SyntheticRegression
-from coterie.errors import CoterieError
-from coterie.methods.clusters import Clusters
 from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedsoft import Soft
-from coterie.methods.stocfl import Stochastic
-from coterie.model import Model
+from coterie.methods.fedsoft_weights import Soft
+from coterie.methods.hard_clusters import Clusters
+from coterie.methods.stocfl_clusters import Stochastic
 from coterie.reproduce.cell import Probe
-from coterie.result import Result
-from coterie.seeds import Purpose, generator
-from coterie.tasks import All, Best, Evaluate, Pick
+from coterie.training.config import RunConfig
+from coterie.training.result import Result
 
 FRESH = 1000  # samples of each distribution that FedSoft's centers are tested on
 
@@ -74,7 +75,7 @@ def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
 
     A client without a model of its own uses one center, as in the paper: of a mixture the one of the largest weight.
     """
-    from coterie.threads import one_thread
+    from coterie.core.hardware import one_thread
 
     centers = result.state.centers if hasattr(result.state, "centers") else result.state
     tests = [result.federation.seen_through(d, "test") for d in range(len(result.federation.domains))]
@@ -100,11 +101,12 @@ def mixtures(result: Result[Any]) -> dict[str, Any]:
 
 def _models(result: Result[Any]) -> Tensor:
     refs = result.method.predictor(result.placed).models
-    ref = next((r for r in refs if isinstance(r, All | Pick | Best)), None)
-    if ref is None:
+    ref = next((r for r in refs if isinstance(r, All | OneRow)), None)
+    models = None if ref is None else vectors_of(ref)
+    if models is None:
         name = type(result.method).__name__
-        raise CoterieError(f"{name} has no models of clusters to look at: give its run no probe")
-    return ref.theta[None] if isinstance(ref, All) else ref.centers
+        raise CoterieError(f"{name} has no models of clusters to look at: give its run no probe", code="method-invalid")
+    return models
 
 
 def _pooled(federation: Federation, clients: np.ndarray[Any, Any]) -> tuple[Tensor, Tensor]:
@@ -134,20 +136,20 @@ def clusters_on_tests(result: Result[Any], whole: bool) -> dict[str, Any]:
 
 def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
     """An `ask` to look with: nothing is kept."""
-    from coterie.asking import Asker
     from coterie.engines.sequential import Sequential
+    from coterie.training.ask import RoundAsk
 
     engine = Sequential(result.model, result.federation)
     engine.memory = result.memory
-    return Asker(engine, ids, result.settings.seed, round_, keep=False)
+    return RoundAsk(engine, ids, result.settings.seed, round_, keep=False)
 
 
 def alike(result: Result[Any]) -> dict[str, Any]:
     """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
-    from coterie.clustering import cosines
-    from coterie.setup import local_of
-    from coterie.tasks import Fit
-    from coterie.threads import one_thread
+    from coterie.clustering.algorithms import cosines
+    from coterie.core.hardware import one_thread
+    from coterie.core.tasks import Fit
+    from coterie.engines.factory import local_of
 
     found, state = result.assignments, result.placed
     assert isinstance(state, Clusters)
@@ -171,7 +173,7 @@ def alike(result: Result[Any]) -> dict[str, Any]:
 
 def proximity(result: Result[Any]) -> dict[str, Any]:
     """FedGroup, Figure 5: MADC against EDC for every pair of the clients that the groups were made of."""
-    from coterie.clustering import edc_features, madc
+    from coterie.clustering.algorithms import edc_features, madc
 
     state, method = result.state, result.method
     assert isinstance(method, FedGroup)
@@ -190,9 +192,8 @@ def proximity(result: Result[Any]) -> dict[str, Any]:
 
 
 def _pretrained(result: Result[Any], method: FedGroup, ids: Tensor) -> Tensor:
-    from coterie.tasks import Fit
-    from coterie.threads import one_thread
+    from coterie.core.hardware import one_thread
 
     with one_thread():
-        reply = _ask(result, ids, 0)(Fit(All(result.state.w0), local=method.pretrain or method.local))
+        reply = _ask(result, ids, 0)(method.probe(result.state, ids))
     return torch.as_tensor((reply.theta - result.state.w0)[:, result.state.features])

@@ -13,18 +13,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coterie.checkpoint import replace_durably
-from coterie.config import RunConfig, build_method, read, resolved
-from coterie.errors import CoterieError
-from coterie.events import RoundDone
+from coterie.core.earlier_runs import method_of_0_1
+from coterie.core.errors import CoterieError
+from coterie.core.files import write_durably, writing
+from coterie.core.version import versions
 from coterie.reproduce.cell import Cell, Found, Outcome, Run, Table, Tree, pooled
-from coterie.setup import versions
+from coterie.training.build import build_method, resolved
+from coterie.training.config import RunConfig, read
+from coterie.training.events import RoundDone
 
 Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
 COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error")  # of a Summary
 DIGITS = 6  # significant, in what is kept
 # Options that came after outcomes were kept, with the value at which they change nothing.
-LATER: Mapping[str, Any] = {"size_unit": "samples"}
+LATER: Mapping[str, Any] = {
+    "size_unit": "samples",
+    "update_bound": 10.0,
+    "largest": 1 << 30,
+    "clip": "auto",
+    "validation": 0.0,
+    "centers_init": "random",
+    "unvoted": "average",
+}
+# Options that matter only to clients who come after the first round, with the value of before.
+COMING_LATER: Mapping[str, Any] = {"join": "nearest"}
+# Values that were given another name after outcomes were kept, with the name in those outcomes' fingerprints.
+RENAMED: Mapping[tuple[str, Any], Any] = {("warmup_by", "local_unclustered"): "local"}
 
 
 def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
@@ -40,17 +54,34 @@ def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
 def fingerprint(run: Run) -> str:
     """What the outcome depends on: every parameter spelled out, but not the seed, nor how fast it was computed."""
     config = configured(run, 0)
-    tree = resolved(config, build_method(config))
+    method = build_method(config)
+    tree = resolved(config, method)
     for key in ("seed", "engine", "checkpoint_every"):
         tree.pop(key, None)
-    text = json.dumps([_without_later(tree), run.probe], sort_keys=True)
+    everyone = tree["participation"] == 1.0 and not tree["dropout"] and not tree["newcomers"]
+    idle = frozenset(COMING_LATER) if everyone else frozenset()
+    tree["method"] = method_of_0_1(tree["method"])
+    mended = _revisions(method)
+    text = json.dumps([_without_later(tree, idle), run.probe, *(mended if any(mended) else ())], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _without_later(tree: Any) -> Any:
+def _revisions(method: Any) -> list[int]:
+    """A method's revision, then that of the method it wraps. All zero leaves the fingerprint as it always was."""
+    base = getattr(method, "base", None)
+    return [getattr(method, "revision", 0), *([] if base is None else _revisions(base))]
+
+
+def _without_later(tree: Any, idle: frozenset[str] = frozenset()) -> Any:
+    """A configuration in the words of earlier versions; `idle` are options without effect in this run."""
     if not isinstance(tree, dict):
         return tree
-    return {key: _without_later(value) for key, value in tree.items() if key not in LATER or LATER[key] != value}
+    before = {**LATER, **COMING_LATER}
+    return {
+        key: RENAMED[key, value] if isinstance(value, str) and (key, value) in RENAMED else _without_later(value, idle)
+        for key, value in tree.items()
+        if key not in idle and (key not in before or before[key] != value)
+    }
 
 
 class Results:
@@ -71,7 +102,9 @@ class Results:
         try:
             found = Outcome(**json.loads(place.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise CoterieError(f"{place}: not an outcome ({error}); delete it and run it again") from None
+            raise CoterieError(
+                f"{place}: not an outcome ({error}); delete it and run it again", code="run-damaged"
+            ) from None
         return found if found.fingerprint == fingerprint(run) else None
 
     def of(self, run: Run) -> list[Outcome]:
@@ -87,11 +120,10 @@ class Results:
     def save(self, outcome: Outcome, run: Run) -> Path:
         """Write it whole or not at all."""
         place = self.place(run, outcome.seed)
-        place.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(_short(dataclasses.asdict(outcome)), separators=(",", ":"))
-        part = place.with_suffix(".part")
-        part.write_text(text + "\n", encoding="utf-8")
-        replace_durably(part, place)
+        with writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(place, text + "\n")
         return place
 
 

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from coterie.config import build
-from coterie.errors import CoterieError, ResumeError
-from coterie.execute import execute
-from coterie.pool import end_with_parent
+from coterie.core.allocation.heap import keep_memory
+from coterie.core.errors import CoterieError, ResumeError
+from coterie.core.processes import end_with_parent
 from coterie.reproduce.cell import Run
 from coterie.reproduce.probes import look
 from coterie.reproduce.results import Results, Sources, configured, outcome_of
 from coterie.reproduce.tables import TABLES
-from coterie.store import read_history
-from coterie.threads import keep_memory
+from coterie.training.build import build
+from coterie.training.execute import execute
+from coterie.training.run_directory import read_history
 
 
 def running(results: Path, run: Run, seed: int) -> Path:
@@ -39,7 +39,7 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
             saved = _carry_out(run, seed, results, data, place)
             place.with_suffix(".lock").unlink(missing_ok=True)
     except Timeout:
-        raise CoterieError("another process is at it already") from None
+        raise CoterieError("another process is at it already", code="run-locked") from None
     for above in (place.parent, place.parent.parent):  # unless another run is under way there
         with contextlib.suppress(OSError):
             above.rmdir()
@@ -51,10 +51,10 @@ def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path
     begun = (place / "config.yaml").is_file()
     job = build(config)  # first: what is wrong with the data is no reason to throw work away
     try:
-        result = execute(config, place, resume=begun, job=job)
+        result = execute(config, place, resume=begun, components=job)
     except ResumeError:  # what it began is of another version: from the start
         shutil.rmtree(place)
-        result = execute(config, place, job=job)
+        result = execute(config, place, components=job)
     history = read_history(place, config.rounds)
     seconds = sum(event.seconds for event in history)
     source = data.get(run.config["data"]["name"])
@@ -69,9 +69,9 @@ def find(name: str) -> Run:
     """A run by its name."""
     runs = {run.name: run for table in TABLES for run in table.runs()}
     if name not in runs:
-        from coterie.errors import suggest
+        from coterie.core.errors import suggest
 
-        raise CoterieError(f"no run '{name}'.{suggest(name, list(runs))}")
+        raise CoterieError(f"no run '{name}'.{suggest(name, list(runs))}", code="reproduce-unknown")
     return runs[name]
 
 
@@ -84,7 +84,8 @@ def sources(words: Sequence[str]) -> Sources:
         if not equals or not Path(path).is_file() or any("=" not in pair for pair in more):
             raise CoterieError(
                 f"--data '{word}': expected NAME=FILE.npz with a file that is there, and its parameters after commas, "
-                "for example uci-har=har.npz,client=subject"
+                "for example uci-har=har.npz,client=subject",
+                code="option-invalid",
             )
         found[name] = {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
     return found

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.bridges.arrays import (
+from coterie.core.errors import CoterieError, suggest
+from coterie.core.types import Kind
+from coterie.data.bridges.convert import (
     Arrays,
     array_of,
     joined,
     stacked,
     with_owners,
 )
-from coterie.data.columns import Column
 from coterie.data.dataset import Dataset
-from coterie.errors import CoterieError, suggest
+from coterie.data.readers.columns import Column
 
 
 def from_huggingface(
@@ -29,6 +30,7 @@ def from_huggingface(
     test: Any = None,
     name: str | None = None,
     words: bool = False,
+    task: Kind | None = None,
 ) -> Dataset:
     """A Hugging Face data set, or the "train" and "test" of a dictionary of them (its other splits are not used).
 
@@ -37,7 +39,10 @@ def from_huggingface(
     """
     if isinstance(dataset, Mapping):
         if "train" not in dataset:
-            raise CoterieError(f"data: no 'train' among the splits {', '.join(dataset)}; pass one, as dataset['...']")
+            raise CoterieError(
+                f"data: no 'train' among the splits {', '.join(dataset)}; pass one, as dataset['...']",
+                code="data-split",
+            )
         test = dataset.get("test") if test is None else test
         dataset = dataset["train"]
     given = {"dataset": dataset} if test is None else {"dataset": dataset, "test": test}
@@ -46,7 +51,7 @@ def from_huggingface(
     for title, each in given.items():
         own += _values(each, client, f"{title}, client").full() if client is not None else []
     called = name or getattr(dataset.info, "dataset_name", None) or "own data"
-    data = joined(parts, list(given), called, words, classes_of(dataset, y))
+    data = joined(parts, list(given), called, words, classes_of(dataset, y), task)
     return with_owners(data, len(parts[0][1]), own if client is not None else None)
 
 
@@ -54,11 +59,14 @@ def datasets_of(dataset: Any, title: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise CoterieError("data: Hugging Face datasets is missing; pip install 'coterie[huggingface]'") from None
+        raise CoterieError(
+            "data: Hugging Face datasets is missing; pip install 'coterie[huggingface]'", code="extra-missing"
+        ) from None
     if not isinstance(dataset, datasets.Dataset):
         raise CoterieError(
             f"data: {title}: expected a datasets.Dataset, not a {type(dataset).__name__} (a streamed one has no "
-            "numbered samples; load it without streaming)"
+            "numbered samples; load it without streaming)",
+            code="data-type",
         )
     return datasets
 
@@ -75,7 +83,10 @@ def _values(dataset: Any, column: str, title: str) -> Column:
 
 def _only(dataset: Any, column: str, title: str) -> Any:
     if column not in dataset.column_names:
-        raise CoterieError(f"data: {title}: there is no column '{column}'.{suggest(column, dataset.column_names)}")
+        raise CoterieError(
+            f"data: {title}: there is no column '{column}'.{suggest(column, dataset.column_names)}",
+            code="data-column-unknown",
+        )
     return dataset.select_columns([column])
 
 
@@ -87,7 +98,7 @@ def table_of(dataset: Any, x: str | Sequence[str], y: str, title: str, words: bo
         only = _only(dataset, x, f"{title}, x")
         where = f"{title}, x '{x}'"
         if not len(only):
-            raise CoterieError(f"data: {title} has no samples")
+            raise CoterieError(f"data: {title} has no samples", code="data-empty")
         if isinstance(dataset.features[x], image):
             rows = only.with_format(None)
             return stacked([array_of(row[x], f"{where}, sample {i}") for i, row in enumerate(rows)], where), labels
@@ -96,9 +107,11 @@ def table_of(dataset: Any, x: str | Sequence[str], y: str, title: str, words: bo
     columns = [_numbers(_only(dataset, name, f"{title}, x"), name, f"{title}, x '{name}'") for name in x]
     for name, column in zip(x, columns, strict=True):
         if column.ndim != 1:
-            raise CoterieError(f"data: {title}, x '{name}': one number per sample is needed where x names columns")
+            raise CoterieError(
+                f"data: {title}, x '{name}': one number per sample is needed where x names columns", code="data-shape"
+            )
     if not columns:
-        raise CoterieError("data: x names no column")
+        raise CoterieError("data: x names no column", code="data-column-unknown")
     return np.stack([column.astype(np.float32) for column in columns], 1), labels
 
 
@@ -110,7 +123,9 @@ def _numbers(only: Any, column: str, title: str) -> NDArray[Any]:
     try:
         kind = np.dtype(feature.dtype)
     except (TypeError, AttributeError):
-        raise CoterieError(f"data: {title} has no numbers, arrays or images but {feature}; encode it first") from None
+        raise CoterieError(
+            f"data: {title} has no numbers, arrays or images but {feature}; encode it first", code="data-type"
+        ) from None
     # Without the type, the formatter would make words of bytes.
     values: NDArray[Any] = np.asarray(only.with_format("numpy", dtype=kind)[:][column])
     if values.dtype == object:  # lists of several lengths, or missing values

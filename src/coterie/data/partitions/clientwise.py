@@ -6,15 +6,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma, short
 from coterie.data.federation import Federation
-from coterie.data.spread import Deal, spread, whole
-from coterie.data.views import want_labels
-from coterie.domains import STRICT, TestSplit
-from coterie.errors import CoterieError
+from coterie.data.partitions.allocation import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma, short
+from coterie.data.partitions.build import Deal, spread, whole
+from coterie.data.transforms import want_labels
 
 FEWER = "use fewer clients, a larger alpha, or a smaller at_least"
 
@@ -93,7 +93,9 @@ class Dirichlet:
         if len(kept) == self.clients:
             return spread(data, pools, Deal(strata, shares, self.clients), rng, name)
         if not len(kept):
-            raise CoterieError(f"data.partition: no client would have {self.at_least} samples; {FEWER}")
+            raise CoterieError(
+                f"data.partition: no client would have {self.at_least} samples; {FEWER}", code="partition-impossible"
+            )
         made = spread(data, pools, Deal(strata, shares[:, kept], len(kept)), rng, name)
         gone = self.clients - len(kept)
         if self.poor == "drop":
@@ -117,7 +119,9 @@ class Classes:
         """Draw classes, then cut each by who has it."""
         want_labels(data, "class")
         if self.n > data.classes:
-            raise CoterieError(f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}")
+            raise CoterieError(
+                f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}", code="partition-impossible"
+            )
         pools, strata = Pools.of(data, self.test, rng), np.arange(data.classes)
         shares = drawn(
             lambda slots: log_choice(self.n, strata, data.classes, slots, rng),
@@ -128,7 +132,8 @@ class Classes:
         shares = pools.mended(shares, strata, self.at_least)
         if (scarce := short(shares, pools.sizes(0, strata))) is not None:
             raise CoterieError(
-                f"data.partition.n: class {scarce} has fewer samples than clients that want it; use fewer clients"
+                f"data.partition.n: class {scarce} has fewer samples than clients that want it; use fewer clients",
+                code="partition-impossible",
             )
         return spread(data, pools, Deal(strata, shares, self.clients), rng, f"{self.n} classes per client")
 
@@ -149,7 +154,9 @@ class PowerLaw:
         """Everyone's first samples, then the rest of each class by lognormal shares, cut to whole numbers."""
         want_labels(data, "class")
         if self.n > data.classes:
-            raise CoterieError(f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}")
+            raise CoterieError(
+                f"data.partition.n: {data.name} has {data.classes} classes, not {self.n}", code="partition-impossible"
+            )
         pools = Pools.of(data, self.test, rng)
         sizes = pools.sizes(0, np.arange(data.classes))
         client, turn = (a.ravel() for a in np.indices((self.clients, self.n)))
@@ -160,7 +167,8 @@ class PowerLaw:
             c = int(rest.argmin())
             raise CoterieError(
                 f"data.partition.first: class {c} has {sizes[c]} samples, too few for {self.first} to each of "
-                f"{int((sizes[c] - rest[c]) // self.first)} clients; use fewer clients or a smaller first"
+                f"{int((sizes[c] - rest[c]) // self.first)} clients; use fewer clients or a smaller first",
+                code="partition-impossible",
             )
         total = np.bincount(label, weight, minlength=data.classes)
         counts = self.first + np.floor(weight / total[label] * rest[label])

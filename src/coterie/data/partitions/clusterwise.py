@@ -7,16 +7,17 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Bools, Floats, Ints, Pools, drawn, log_choice, log_gamma, short
-from coterie.data.federation import Domain, Federation
+from coterie.data.domain import Domain
+from coterie.data.federation import Federation
+from coterie.data.partitions.allocation import Bools, Floats, Ints, Pools, drawn, log_choice, log_gamma, short
+from coterie.data.partitions.build import Deal, clusters_of, members, spread, whole
 from coterie.data.partitions.clientwise import IID
-from coterie.data.spread import Deal, clusters_of, members, spread, whole
-from coterie.data.views import check_classes, relabelled, turned, want_labels
-from coterie.domains import STRICT, TestSplit
-from coterie.errors import CoterieError
+from coterie.data.transforms import check_classes, relabelled, turned, want_labels
 
 Groups = Annotated[tuple[tuple[NonNegativeInt, ...], ...], Field(min_length=1)]
 GROUPS = ((0, 1, 2), (3, 4), (5, 6), (7, 8, 9))
@@ -99,7 +100,8 @@ class ClusterClasses:
         if not self.within <= self.between <= data.classes:
             raise CoterieError(
                 f"data.partition: within <= between <= {data.classes} (the classes of {data.name}), "
-                f"not {self.within} and {self.between}"
+                f"not {self.within} and {self.between}",
+                code="partition-impossible",
             )
         pools, truth = Pools.of(data, self.test, rng), clusters_of(self.clients, self.clusters)
         every = np.arange(data.classes)
@@ -110,7 +112,8 @@ class ClusterClasses:
         )
         if (scarce := short(shares, pools.sizes(0, every))) is not None:
             raise CoterieError(
-                f"data.partition: class {scarce} has fewer samples than clients that want it; use fewer clients"
+                f"data.partition: class {scarce} has fewer samples than clients that want it; use fewer clients",
+                code="partition-impossible",
             )
         name = f"clusters of {self.between} classes, {self.within} per client"
         return spread(data, pools, Deal(every, shares, self.clients), rng, name, truth=truth)
@@ -143,7 +146,8 @@ def strata_of(data: Dataset, groups: Sequence[Sequence[int]]) -> Ints:
         check_classes("groups", group, data)
         if np.any(strata[list(group)] >= 0) or len(set(group)) < len(group) or not group:
             raise CoterieError(
-                f"data.partition.groups: a class belongs to one group, and a group has classes: {groups}"
+                f"data.partition.groups: a class belongs to one group, and a group has classes: {groups}",
+                code="partition-impossible",
             )
         strata[list(group)] = number
     return strata
@@ -278,16 +282,20 @@ class Hybrid:
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each evenly to its half."""
-        from coterie.catalogue import DATASETS
+        from coterie.core.registry import DATASETS
 
         params = {"name": self.other} if isinstance(self.other, str) else dict(self.other)
         other = DATASETS.build(str(params.pop("name", "")), params)()
         if not isinstance(other, Dataset):
-            raise CoterieError(f"data.partition.other: {self.other!r} has clients of its own and cannot be mixed in")
+            raise CoterieError(
+                f"data.partition.other: {self.other!r} has clients of its own and cannot be mixed in",
+                code="partition-not-applicable",
+            )
         if data.x.shape[1:] != other.x.shape[1:] or data.kind != other.kind:
             raise CoterieError(
                 f"data.partition.other: {data.name} has samples of shape {tuple(data.x.shape[1:])}, "
-                f"{other.name} of {tuple(other.x.shape[1:])}; both must be alike"
+                f"{other.name} of {tuple(other.x.shape[1:])}; both must be alike",
+                code="data-shape",
             )
         second = int(clusters_of(self.clients, 2, "clients").sum())
         halves = [

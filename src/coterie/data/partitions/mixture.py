@@ -7,16 +7,17 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from pydantic import Field, PositiveInt
-from pydantic.dataclasses import dataclass
 
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Floats, Ints, Pools
-from coterie.data.federation import Domain, Federation
+from coterie.data.domain import Domain
+from coterie.data.federation import Federation
+from coterie.data.partitions.allocation import Floats, Ints, Pools
+from coterie.data.partitions.build import Deal, clusters_of, spread, whole
 from coterie.data.partitions.clusterwise import Groups, strata_of
-from coterie.data.spread import Deal, clusters_of, spread, whole
-from coterie.data.views import relabelled, turned, want_labels
-from coterie.domains import STRICT, TestSplit
-from coterie.errors import CoterieError
+from coterie.data.transforms import relabelled, turned, want_labels
 
 # "10:90": the first half of the clients has 10 % of distribution 0 and 90 % of distribution 1, the others the reverse.
 # linear: client k of N has (k + 0.5) / N of distribution 0. random: uniform over all mixtures, of any number.
@@ -28,13 +29,15 @@ def weights(pattern: str, clients: int, distributions: int, rng: np.random.Gener
     if pattern == "random":
         return rng.dirichlet(np.ones(distributions), clients)
     if distributions != 2:
-        raise CoterieError(f"data: '{pattern}' mixes two distributions, not {distributions}; write random")
+        raise CoterieError(
+            f"data: '{pattern}' mixes two distributions, not {distributions}; write random", code="config-invalid-value"
+        )
     if pattern == "linear":
         first = (np.arange(clients) + 0.5) / clients
     else:
         a, b = map(int, pattern.split(":"))
         if a + b != 100:
-            raise CoterieError(f"data: '{pattern}' should add up to 100, as 10:90 does")
+            raise CoterieError(f"data: '{pattern}' should add up to 100, as 10:90 does", code="config-invalid-value")
         first = np.where(halves(pattern, clients) == 0, a, b) / 100
     return np.stack([first, 1 - first], axis=1)
 
@@ -77,7 +80,8 @@ class Mixture:
         if np.any(wanted > available):
             raise CoterieError(
                 f"data.partition.samples: {int(wanted.max()):,} samples are wanted of {int(available.min()):,}; "
-                "use fewer clients or samples"
+                "use fewer clients or samples",
+                code="partition-impossible",
             )
         shares = np.zeros((len(available), len(stratum)))
         shares[stratum, np.arange(len(stratum))] = counts.ravel() / np.maximum(available, 1)[stratum]
@@ -95,7 +99,9 @@ class Mixture:
             return [turned(data, angle) for angle in self.angles], whole(data.classes)
         want_labels(data, "class")
         if len({len(group) for group in self.groups}) != 1 or len(self.groups) < 2:
-            raise CoterieError("data.partition.groups: two or more groups with equally many classes each")
+            raise CoterieError(
+                "data.partition.groups: two or more groups with equally many classes each", code="partition-impossible"
+            )
         strata, views = strata_of(data, self.groups), []
         for group in self.groups:
             names = np.zeros(data.classes, dtype=np.int64)

@@ -6,13 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.dealing import Pools, held_out
-from coterie.data.federation import Federation, Ragged
-from coterie.domains import STRICT, TestSplit
-from coterie.errors import CoterieError
+from coterie.data.federation import Federation
+from coterie.data.partitions.allocation import Pools, held_out
+from coterie.data.ragged import Ragged
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -30,7 +31,8 @@ class Natural:
         if data.client is None:
             raise CoterieError(
                 f"data.partition: {data.name} does not say whose its samples are; name a client column, "
-                "or use another partition, such as data.partition.name=iid"
+                "or use another partition, such as data.partition.name=iid",
+                code="partition-not-applicable",
             )
         pools = Pools.of(data, self.test, rng)
         owner, everyone = data.client, int(data.client.max()) + 1
@@ -48,13 +50,17 @@ class Natural:
             most = int((lengths + test.lengths.numpy()).max())
             raise CoterieError(
                 f"data.partition.at_least: none of the {everyone} owners in {data.name} has {self.at_least} samples, "
-                f"one of them to train on; the most is {most}. Is the client column the right one?"
+                f"one of them to train on; the most is {most}. Is the client column the right one?",
+                code="partition-impossible",
             )
         if len(kept) < everyone:
             notes.append(f"{everyone - len(kept)} owners with too few samples left out")
         if self.clients is not None:
             if self.clients > len(kept):
-                raise CoterieError(f"data.partition.clients: {data.name} has {len(kept)} clients, not {self.clients}")
+                raise CoterieError(
+                    f"data.partition.clients: {data.name} has {len(kept)} clients, not {self.clients}",
+                    code="partition-impossible",
+                )
             notes.append(f"{self.clients} of {len(kept)} owners drawn")
             kept = np.sort(rng.choice(kept, self.clients, replace=False))
         made = Federation(

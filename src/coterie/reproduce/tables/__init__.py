@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coterie.errors import CoterieError, suggest
+from coterie.core.errors import CoterieError, suggest
 from coterie.reproduce.cell import Table
 from coterie.reproduce.tables import fedgroup, fedsoft, har, quick, stocfl, wecfl
 
@@ -21,4 +21,4 @@ def table(name: str) -> Table:
     for found in TABLES:
         if found.name == name:
             return found
-    raise CoterieError(f"no table '{name}'.{suggest(name, [t.name for t in TABLES])}")
+    raise CoterieError(f"no table '{name}'.{suggest(name, [t.name for t in TABLES])}", code="reproduce-unknown")

@@ -8,7 +8,7 @@ PAPER = "Zeng et al. 2023, arXiv:2303.00897"
 MNIST: Tree = {"name": "mnist", "normalise": "unit"}
 WIDE: Tree = {"name": "mlp", "hidden": [2048]}
 AUTHORS: Tree = {  # what the authors' code does where the paper says otherwise
-    "name": "stocfl",
+    "name": "stocfl-authors",
     "global_update": "chain",
     "cluster_vector": "sampled",
     "merge_model": "larger",

@@ -1,0 +1,1 @@
+"""What runs at a client: one visit, local training, what the client keeps."""

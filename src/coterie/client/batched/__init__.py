@@ -1,0 +1,1 @@
+"""The same visits for many clients at once, as batched matrix products."""

@@ -1,0 +1,84 @@
+"""Evaluation of many clients at once, where the server says who uses which model: one forward pass per model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from coterie.client.answers import ClientTasks, EvaluateAnswer
+from coterie.client.data import ClientDataSource
+from coterie.client.evaluation import classification_answers, regression_answers
+from coterie.client.visit import Networks
+from coterie.core.ensemble import combined
+from coterie.core.errors import CoterieError
+from coterie.core.references import All, Pick, rows_of
+from coterie.core.tasks import Evaluate
+from coterie.data.federation import Federation
+
+SAMPLES = 4096  # in one pass
+
+
+def evaluate_together(
+    networks: Networks, calls: Sequence[ClientTasks], source: ClientDataSource
+) -> list[EvaluateAnswer | Exception] | None:
+    """The answers, if clients are asked for nothing but an evaluation of models that the server names; else None."""
+    task = _only_task(calls)
+    # A subclass of Federation may prepare a client's samples in its own way.
+    if task is None or type(source) is not Federation or networks.frozen.mixes:
+        return None
+    ids = torch.tensor([call.client for call in calls])
+    models = [found for model in task.models if (found := rows_of(model, ids)) is not None]
+    if len(models) < len(task.models):  # a client without a label: one by one, the reply says which
+        return None
+    picked = [isinstance(model, Pick) for model in task.models]
+    try:
+        rows = torch.stack([row for _, row in models], 1)
+        answers: list[EvaluateAnswer | Exception] = [CoterieError("not evaluated", code="client-unable")] * len(calls)
+        for combination in rows.unique(dim=0):
+            thetas = [_row(centers, int(row)) for (centers, _), row in zip(models, combination, strict=True)]
+            choice = next((int(row) for row, is_pick in zip(combination, picked, strict=True) if is_pick), None)
+            same = torch.nonzero((rows == combination).all(1))[:, 0]
+            for some in _portions(same, source, ids, task):
+                scored = _evaluate(networks, task, thetas, choice, source, ids[some])
+                for place, answer in zip(some.tolist(), scored, strict=True):
+                    answers[place] = answer
+    except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, the reply says which client it is
+        return None
+    return answers
+
+
+def _only_task(calls: Sequence[ClientTasks]) -> Evaluate | None:
+    """The one evaluation that all these clients are asked for, of models of the server's."""
+    task = calls[0].tasks[0] if calls and len(calls[0].tasks) == 1 else None
+    if not isinstance(task, Evaluate) or task.mixture or task.belongs:
+        return None
+    same = all(call.tasks[0] is task for call in calls)
+    return task if same and all(isinstance(model, All | Pick) for model in task.models) else None
+
+
+def _row(centers: Tensor, row: int) -> Tensor:
+    if not 0 <= row < len(centers):
+        raise CoterieError(f"the server picked row {row} of {len(centers)}", code="task-invalid")
+    return centers[row]
+
+
+def _portions(places: Tensor, source: Federation, ids: Tensor, task: Evaluate) -> Iterator[Tensor]:
+    """Clients whose samples make up one pass."""
+    lengths = source.rows(task.split).lengths[ids[places]]
+    part = (lengths.cumsum(0) - lengths) // SAMPLES
+    for number in part.unique():
+        yield places[part == number]
+
+
+def _evaluate(
+    networks: Networks, task: Evaluate, thetas: Sequence[Tensor], choice: int | None, source: Federation, ids: Tensor
+) -> Sequence[EvaluateAnswer | Exception]:
+    x, y, lengths = source.together(ids, task.split)
+    logits = torch.stack([networks.frozen.load(theta).logits(x).clone() for theta in thetas])
+    predicted, n = combined(logits, None, task.average, networks.loss), lengths.tolist()
+    if networks.loss == "mse":
+        scales = [source.client(client).target for client in ids.tolist()]
+        return regression_answers(predicted, y, n, scales, source.target_means[ids], choice)
+    return classification_answers(predicted, y, n, networks.loss, choice)

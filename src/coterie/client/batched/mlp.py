@@ -1,0 +1,237 @@
+"""Training of many clients as one computation, for networks of linear layers with ReLU between.
+
+The models of G clients lie in one (G, P) tensor, and a step of all of them is a handful of batched matrix products with
+the gradient written out. Clients are ordered by falling numbers of steps, so that those still training are always the
+first k rows. A batch shorter than the others is filled up with samples of weight zero. What a gradient does to a model
+is `updates.UpdateRule`, as in `training.train`, which is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.client.batched.layers import Layer
+from coterie.client.batched.low_rank import FirstLayers, LowRankTraining, saves_time
+from coterie.client.batched.plan import make_plan, steps_of
+from coterie.client.training import LocalTraining, TrainingResult, cuts
+from coterie.client.updates import Proximal, initial_state
+from coterie.core.allocation.buffers import BufferPool
+
+
+def trains_low_rank(training: LocalTraining, first: Layer) -> bool:
+    """Whether a client's first layer is trained in the span of its samples, which plain steps do not leave."""
+    n = len(training.y)
+    seen = steps_of(n, training.local) * n // len(cuts(n, training.local))
+    return training.rule.plain and saves_time(n, seen, first.inputs, first.outputs, training.proximal is not None)
+
+
+def bytes_of(training: LocalTraining, layers: Sequence[Layer], low_rank: bool) -> int:
+    """About how much memory a client's steps go through again and again."""
+    n, first = len(training.y), layers[0]
+    batch = n if training.local.batch == "full" else min(training.local.batch, n)
+    if low_rank:
+        numbers = n * n + (2 * n + batch) * first.outputs + training.start.numel() - first.size
+    else:
+        numbers = training.start.numel() + batch * first.inputs
+    return training.start.element_size() * numbers
+
+
+def train_together(
+    layers: Sequence[Layer], loss: str, trainings: Sequence[LocalTraining], blocks: BufferPool | None = None
+) -> list[TrainingResult]:
+    """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given.
+
+    blocks: where memory for their models is taken from.
+    """
+    order = sorted(range(len(trainings)), key=lambda g: -steps_of(len(trainings[g].y), trainings[g].local))
+    group = _Group(layers, loss, [trainings[g] for g in order], blocks or BufferPool())
+    with torch.inference_mode():
+        losses = group.train()
+    # Taken outside inference mode: what a client keeps may be changed in place later.
+    place = np.argsort(order).tolist()
+    return [TrainingResult(group.thetas[g], losses[g], group.state[g]) for g in place]
+
+
+class _Group:
+    """Clients that train together: their samples, models and optimiser states, stacked."""
+
+    def __init__(
+        self, layers: Sequence[Layer], loss: str, trainings: Sequence[LocalTraining], blocks: BufferPool
+    ) -> None:
+        self.layers, self.loss, self.blocks = layers, loss, blocks
+        self.rule = trainings[0].rule
+        lengths = [len(training.y) for training in trainings]
+        starts = np.cumsum([0, *lengths[:-1]]).tolist()
+        self.plan = make_plan(trainings, starts)
+        self.x = torch.cat([training.x.reshape(len(training.x), -1) for training in trainings])
+        self.y = torch.cat([training.y for training in trainings])
+        self.offset = _concatenated([training.offset for training in trainings])
+        self.weights = _concatenated([training.weights for training in trainings])
+        self.thetas = self._copies([training.start for training in trainings])  # they are trained in place
+        states = [initial_state(t.local, theta, t.state) for t, theta in zip(trainings, self.thetas, strict=True)]
+        self.state = self._copies(states)
+        self.proximal = self._proximal([training.proximal for training in trainings])
+        low_rank = all(trains_low_rank(training, layers[0]) for training in trainings)
+        self.low_rank = self._low_rank(lengths) if low_rank else None
+        self.cut = 0 if self.low_rank is None else layers[0].size  # where what is trained directly begins
+
+    def _copies(self, vectors: Sequence[Tensor]) -> Tensor:
+        """(G, length): a copy, even of a single vector."""
+        room = self.blocks.empty((len(vectors), len(vectors[0])), vectors[0].dtype)
+        return torch.stack(list(vectors), out=room)
+
+    def _proximal(self, terms: Sequence[Proximal | None]) -> Proximal | None:
+        given = [term for term in terms if term is not None]
+        if not given:
+            return None
+        anchors = [term.anchor for term in given]  # read only: a single one is not copied
+        anchor = anchors[0][None] if len(anchors) == 1 else torch.stack(anchors)
+        return Proximal(anchor, self.thetas.new_tensor([float(term.mu) for term in given])[:, None])
+
+    def _low_rank(self, lengths: Sequence[int]) -> LowRankTraining:
+        first, plan, proximal = self.layers[0], self.plan, self.proximal
+        if plan.same:
+            x = self.x[plan.rows[0]]
+        else:
+            x = self.x.new_zeros(len(lengths), max(lengths), first.inputs)
+            for own, begin, n in zip(x, plan.starts, lengths, strict=True):
+                own[:n] = self.x[begin : begin + n]
+        start = FirstLayers(first.matrix(self.thetas), first.bias_of(self.thetas))
+        if proximal is None:
+            return LowRankTraining(x, start, None, self.thetas.new_zeros(len(lengths), 1), self.rule.lr)
+        assert isinstance(proximal.mu, Tensor)
+        anchor = FirstLayers(first.matrix(proximal.anchor), first.bias_of(proximal.anchor))
+        return LowRankTraining(x, start, anchor, proximal.mu, self.rule.lr)
+
+    def train(self) -> list[float]:
+        """All steps of all clients; their mean losses."""
+        plan, width = self.plan, self.plan.rows.shape[2]
+        # The weight of each sample in its batch's mean.
+        inside = torch.arange(width) < plan.sizes[..., None]  # (T, G, b)
+        share = inside.to(self.thetas.dtype) / plan.sizes.clamp(min=1)[..., None]
+        share = share if self.weights is None else share * self.weights[plan.rows]
+        losses = torch.zeros(*plan.rows.shape, 1, dtype=self.thetas.dtype)
+        plain = self.rule.plain and self.proximal is None
+        grads = None if plain else self.blocks.empty(tuple(self.thetas.shape), self.thetas.dtype)
+        for first, last, k in plan.segments:
+            _Segment(self, first, last, k, share, losses, None if grads is None else grads[:k]).train()
+        if self.low_rank is not None:
+            self.low_rank.write_back()
+        mean = (losses[..., 0] * share).sum(2).sum(0) / (plan.sizes > 0).sum(0)
+        return [float(value) for value in mean]
+
+
+class _Segment:
+    """Steps with the same k clients. What does not change between them is made once: for small models that counts."""
+
+    def __init__(
+        self, group: _Group, first: int, last: int, k: int, share: Tensor, losses: Tensor, grads: Tensor | None
+    ) -> None:
+        """share (T, G, b): weights of samples; losses (T, G, b, 1): written to; grads (k, P): None for plain SGD."""
+        self.group, self.first, self.k, self.grads = group, first, k, grads
+        self.layers, plan = group.layers, group.plan
+        self.width = plan.rows.shape[2]
+        self.thetas, self.state = group.thetas[:k], group.state[:k]
+        self.matrices = [layer.matrix(self.thetas) for layer in self.layers]
+        self.transposed = [matrix.transpose(1, 2) for matrix in self.matrices]
+        self.biases = [layer.bias_of(self.thetas) for layer in self.layers]
+        # Where gradients go: for plain SGD straight into the model.
+        self.into = self.matrices if grads is None else [layer.matrix(grads) for layer in self.layers]
+        self.into_biases = self.biases if grads is None else [layer.bias_of(grads) for layer in self.layers]
+        self.rows = plan.rows[first:last, :k].flatten(1).unbind(0)
+        self.low_rank = group.low_rank
+        self.low_rank_rows = self._low_rank_rows(last)
+        once = plan.same and self.low_rank is None
+        self.samples = group.x.index_select(0, self.rows[0]).view(k, self.width, -1) if once else None
+        y = group.y[plan.rows[first:last, :k]]
+        self.labels = (y if group.loss == "mse" else y[..., None]).unbind(0)
+        self.minus = group.thetas.new_full((k, self.width, 1), -1.0)
+        self.shares = share[first:last, :k, :, None].unbind(0)
+        self.all_losses = losses[first:last, :k]
+        self.losses = self.all_losses.unbind(0)
+        proximal = group.proximal
+        if proximal is not None:
+            assert isinstance(proximal.mu, Tensor)
+            proximal = Proximal(proximal.anchor[:k, group.cut :], proximal.mu[:k])
+        self.proximal = proximal
+
+    def _low_rank_rows(self, last: int) -> Sequence[Tensor | None]:
+        """Which rows of the clients' own samples each step takes."""
+        plan = self.group.plan
+        if self.low_rank is None or plan.same:
+            return [None] * (last - self.first)
+        shift = torch.arange(self.k) * self.low_rank.n - torch.tensor(plan.starts[: self.k])
+        return (plan.rows[self.first : last, : self.k] + shift[:, None]).flatten(1).unbind(0)
+
+    def train(self) -> None:
+        """All steps of the segment."""
+        group, cut = self.group, self.group.cut
+        for t in range(len(self.rows)):
+            inputs, outputs = self.forward(t)
+            slope = _loss_gradient(group.loss, outputs, self.labels[t], self.losses[t], self.minus)
+            full = group.weights is None and group.plan.full[self.first + t]
+            if not full:
+                slope.mul_(self.shares[t])
+            self.backward(t, inputs, slope, 1.0 / self.width if full else 1.0)
+            if self.grads is not None:
+                group.rule.step(self.thetas[:, cut:], self.grads[:, cut:], self.state, self.proximal)
+        if group.loss != "mse":
+            self.all_losses.neg_()
+
+    def forward(self, t: int) -> tuple[list[Tensor], Tensor]:
+        """The inputs of every layer at a step, and the outputs of the last."""
+        group, row = self.group, self.rows[t]
+        inputs: list[Tensor] = []
+        for layer, matrix, bias in zip(self.layers, self.transposed, self.biases, strict=True):
+            if not inputs and self.low_rank is not None:
+                inputs.append(group.x[:0])  # not needed: the gradient does not go through them
+                a = self.low_rank.forward(self.low_rank_rows[t], self.k)
+            else:
+                if not inputs:
+                    inputs.append(self._take(group.x, row) if self.samples is None else self.samples)
+                a = torch.bmm(inputs[-1], matrix) if bias is None else torch.baddbmm(bias, inputs[-1], matrix)
+            inputs.append(a.relu_() if layer.relu else a)
+        outputs = inputs.pop()
+        return inputs, outputs if group.offset is None else outputs + self._take(group.offset, row)
+
+    def _take(self, table: Tensor, row: Tensor) -> Tensor:
+        return table.index_select(0, row).view(self.k, self.width, -1)
+
+    def backward(self, t: int, inputs: list[Tensor], slope: Tensor, scale: float) -> None:
+        """From the gradient by the outputs to those of all layers; plain SGD takes its step at once."""
+        lr = self.group.rule.lr
+        alpha, beta = (-lr * scale, 1.0) if self.grads is None else (scale, 0.0)
+        for number in range(len(self.layers) - 1, -1, -1):
+            if number == 0 and self.low_rank is not None:
+                self.low_rank.step(self.low_rank_rows[t], self.k, slope, -lr * scale)
+                return
+            below = torch.bmm(slope, self.matrices[number]) if number else None
+            self.into[number].baddbmm_(slope.transpose(1, 2), inputs[number], beta=beta, alpha=alpha)
+            bias = self.into_biases[number]
+            if bias is not None and self.grads is None:
+                bias.add_(slope.sum(1, keepdim=True), alpha=alpha)
+            elif bias is not None:
+                torch.mul(slope.sum(1, keepdim=True), alpha, out=bias)
+            if below is not None:
+                # What a ReLU let through is positive: its sign is the slope, and much faster than a comparison.
+                slope = below.mul_(inputs[number].sign_()) if self.layers[number - 1].relu else below
+
+
+def _loss_gradient(loss: str, outputs: Tensor, labels: Tensor, losses: Tensor, minus: Tensor) -> Tensor:
+    """The gradient of each sample's loss by the outputs. The losses (of classes: negated) are put in `losses`."""
+    if loss == "mse":
+        slope = outputs - labels
+        torch.mean(slope.square(), 2, keepdim=True, out=losses)
+        return slope.mul_(2.0 / outputs.shape[2])
+    log_p = torch.log_softmax(outputs, 2)
+    torch.gather(log_p, 2, labels, out=losses)
+    return log_p.exp_().scatter_add_(2, labels, minus)
+
+
+def _concatenated(parts: Sequence[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None

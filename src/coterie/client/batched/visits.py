@@ -1,0 +1,235 @@
+"""A task runner that visits many clients at once.
+
+What several clients compute with the same model (scoring centers, evaluation) is one pass over the samples of all;
+training is one computation where the network allows it (`mlp`), and one client after another where it does not.
+Every answer is that of the sequential `TaskRunner`, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+
+import torch
+from torch import Tensor
+
+from coterie.client.answers import Answer, ClientTasks, Moment, VisitResult
+from coterie.client.batched.evaluate import evaluate_together
+from coterie.client.batched.forward import stack_models
+from coterie.client.batched.layers import Layer, layers_of
+from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
+from coterie.client.batched.plan import steps_of
+from coterie.client.data import ClientDataSource, samples_of
+from coterie.client.runner import TaskRunner
+from coterie.client.training import TrainingResult
+from coterie.client.visit import ClientVisit
+from coterie.core.allocation.buffers import MODEL, BufferPool
+from coterie.core.model import Model
+from coterie.core.references import Best, Estimated, Posterior, walk
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+
+GROUP = 32  # clients trained together, at most ...
+CACHE = 1 << 20  # ... whose steps use no more than so many bytes together: beyond, memory is the limit
+LIKE = 2  # ... and whose numbers of steps and of samples differ by no more than this factor
+SAMPLES = 4096  # scored in one pass
+
+
+class BatchedTaskRunner(TaskRunner):
+    """Visits clients together."""
+
+    def __init__(self, model: Model, blocks: BufferPool | None = None) -> None:
+        self.blocks = blocks or BufferPool(MODEL)
+        super().__init__(model, self.blocks)
+        self.layers = layers_of(model)
+        self.stacked = stack_models(model)
+
+    def visit_all(
+        self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
+    ) -> list[VisitResult | Exception]:
+        """See `TaskRunner.visit_all`."""
+        evaluated = evaluate_together(self.networks, calls, source)
+        if evaluated is not None:
+            return [answer if isinstance(answer, Exception) else VisitResult((answer,), {}) for answer in evaluated]
+        visits = [_OngoingVisit(self, call, source, moment) for call in calls]
+        for number in range(max((len(call.tasks) for call in calls), default=0)):
+            asked = [one for one in visits if one.error is None and one.call.tasks[number] is not None]
+            if asked:
+                task = asked[0].call.tasks[number]
+                assert task is not None
+                self._answer(task, number, asked)
+            for one in visits:
+                if one.call.tasks[number] is None:
+                    one.answers.append(None)
+        return [one.error or VisitResult(tuple(one.answers), one.visit.written) for one in visits]
+
+    def _answer(self, task: Task, number: int, asked: list[_OngoingVisit]) -> None:
+        for centers in _scored_centers(task):
+            self._score(centers, asked)
+        match task:
+            case Fit() if self.layers is not None:
+                self._fit(task, number, asked)
+            case Evaluate():
+                self._evaluate(task, number, asked)
+            case _:
+                for one in asked:
+                    one.do(lambda one=one: one.visit.answer(task, number))  # type: ignore[misc]
+
+    # ----------------------------------------------------------------------------------------------------- scoring
+
+    def _score(self, centers: Tensor, asked: Sequence[_OngoingVisit]) -> None:
+        """Compute the logits of every center for everyone's training samples, and put them where the visits look."""
+        if self.networks.frozen.mixes:  # one by one: a prediction depends on the other samples of its batch
+            return
+        new = [one for one in asked if one.error is None and id(centers) not in one.visit.center_outputs]
+        for some in _portions([one for one in new if one.train is not None]):
+            samples = [one.train for one in some if one.train is not None]
+            try:
+                logits = self._center_logits(centers, torch.cat([x for x, _ in samples]))
+            except (RuntimeError, ValueError):  # samples of different shapes: one by one
+                continue
+            for one, part in zip(some, logits.split([len(y) for _, y in samples], 1), strict=True):
+                one.visit.center_outputs[id(centers)] = part
+
+    def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
+        if self.stacked is not None:
+            return self.stacked.logits(centers, x)
+        return torch.stack([self.networks.frozen.load(center).logits(x) for center in centers])
+
+    # -------------------------------------------------------------------------------------------------- evaluation
+
+    def _evaluate(self, task: Evaluate, number: int, asked: Sequence[_OngoingVisit]) -> None:
+        """Clients that use the same models are evaluated in one pass."""
+        groups: dict[tuple[int, ...], list[_OngoingVisit]] = {}
+        for one in asked:
+            one.attempt(lambda one=one: one.resolve(task))  # type: ignore[misc]
+            if one.error is None:
+                groups.setdefault(tuple(theta.data_ptr() for theta, _ in one.resolved), []).append(one)
+        for group in groups.values():
+            for some in ([one] for one in group) if self.networks.frozen.mixes else _portions(group, of="test"):
+                try:
+                    whole = torch.cat([one.samples[0] for one in some])
+                    logits = [self.networks.frozen.load(theta).logits(whole).clone() for theta, _ in some[0].resolved]
+                    parts = torch.stack(logits).split([len(one.samples[1]) for one in some], 1)
+                except (RuntimeError, ValueError):
+                    for one in some:
+                        one.do(lambda one=one: one.visit.evaluate(task))  # type: ignore[misc]
+                    continue
+                for one, part in zip(some, parts, strict=True):
+                    one.do(lambda one=one, part=part: one.evaluate(task, part))  # type: ignore[misc]
+
+    # ---------------------------------------------------------------------------------------------------- training
+
+    def _fit(self, task: Fit, number: int, asked: Sequence[_OngoingVisit]) -> None:
+        """Clients with about as many steps to go are trained as one."""
+        layers = self.layers
+        assert layers is not None
+        for one in asked:
+            one.attempt(lambda one=one: one.prepare(task, number, layers))  # type: ignore[misc]
+        ready = [one for one in asked if one.error is None]
+        for group in self._groups(ready):
+            try:
+                trainings = [one.training for one in group]
+                results: list[TrainingResult | None] = [
+                    *train_together(layers, self.networks.loss, trainings, self.blocks)
+                ]
+            except (RuntimeError, ValueError):
+                results = [None] * len(group)
+            for one, result in zip(group, results, strict=True):
+                if result is None:
+                    one.do(lambda one=one: one.visit.fit(task, number))  # type: ignore[misc]
+                else:
+                    one.do(lambda one=one, result=result: one.visit.finish(task, result, one.choice))  # type: ignore[misc]
+
+    def _groups(self, ready: Sequence[_OngoingVisit]) -> Iterator[list[_OngoingVisit]]:
+        kinds: dict[tuple[object, ...], list[_OngoingVisit]] = {}
+        for one in ready:
+            job = one.training
+            kind = (job.proximal is None, job.offset is None, job.weights is None, one.low_rank, job.clip)
+            kinds.setdefault(kind, []).append(one)
+        for alike in kinds.values():
+            # A group's first client is its longest and largest, the rest may not be much shorter or smaller.
+            queue = sorted(alike, key=lambda one: (-one.steps, -one.n, one.call.client))
+            while queue:
+                first = queue[0]
+                room = max(1, min(GROUP, CACHE // first.bytes))
+                group = list(takewhile(first.is_like, queue[:room]))
+                queue = queue[len(group) :]
+                yield group
+
+
+class _OngoingVisit:
+    """One client's visit, between two tasks."""
+
+    def __init__(self, runner: BatchedTaskRunner, call: ClientTasks, source: ClientDataSource, moment: Moment) -> None:
+        self.call, self.error = call, None
+        self.answers: list[Answer | None] = []
+        self.attempt(
+            lambda: self._begin(ClientVisit(runner.networks, call.client, source.client(call.client), {}, moment))
+        )
+
+    error: Exception | None
+
+    def _begin(self, visit: ClientVisit) -> None:
+        self.visit = visit
+        visit.keeps.update(self.call.keeps)
+
+    def attempt(self, what: Callable[[], object]) -> None:
+        """Do something; an error ends the visit of this client only."""
+        try:
+            what()
+        except Exception as error:
+            self.error = error
+
+    def do(self, what: Callable[[], Answer]) -> None:
+        """Answer a task."""
+        self.attempt(lambda: self.answers.append(what()))
+
+    @property
+    def train(self) -> tuple[Tensor, Tensor] | None:
+        """The training samples, if they can be had."""
+        try:
+            return self.visit.data.train
+        except Exception:  # reported when the task itself is tried
+            return None
+
+    def resolve(self, task: Evaluate) -> None:
+        """Which models, and on which samples."""
+        self.resolved = [self.visit.resolve(ref) for ref in task.models]
+        self.samples = samples_of(self.visit.data, task.split)
+
+    def evaluate(self, task: Evaluate, logits: Tensor) -> Answer:
+        """Compare the logits of the models with the labels."""
+        y = self.samples[1]
+        return self.visit.evaluate_logits(task, self.resolved, logits if len(y) else None, y)
+
+    def prepare(self, task: Fit, number: int, layers: Sequence[Layer]) -> None:
+        """What its training needs, and about how much of it there is."""
+        self.training, self.choice, _ = self.visit.prepare(task, number)
+        self.n = len(self.training.y)
+        self.steps = steps_of(self.n, self.training.local)
+        self.low_rank = trains_low_rank(self.training, layers[0])
+        self.bytes = bytes_of(self.training, layers, self.low_rank)
+
+    def is_like(self, other: _OngoingVisit) -> bool:
+        """Whether a client with no more steps can train together with this one without much waiting and padding."""
+        return other.steps * LIKE >= self.steps and other.n * LIKE >= self.n
+
+
+def _portions(group: Sequence[_OngoingVisit], of: str = "train") -> Iterator[list[_OngoingVisit]]:
+    """Clients whose samples make up one pass."""
+    some: list[_OngoingVisit] = []
+    many = 0
+    for one in group:
+        n = len(one.samples[1]) if of == "test" else len((one.train or ((), ()))[1])
+        if some and many + n > SAMPLES:
+            yield some
+            some, many = [], 0
+        some.append(one)
+        many += n
+    if some:
+        yield some
+
+
+def _scored_centers(task: Task) -> list[Tensor]:
+    """The sets of centers whose losses on a client's samples a task asks for."""
+    return [node.centers for node in walk(task) if isinstance(node, Best | Estimated | Posterior | Score)]

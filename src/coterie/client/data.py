@@ -1,0 +1,42 @@
+"""What lies at a client: its samples, and where they are found by its id."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from coterie.data.targets import TargetScale
+
+
+class ClientData(Protocol):
+    """What lies at a client: inputs and labels to train and to test on."""
+
+    @property
+    def train(self) -> tuple[Tensor, Tensor]: ...
+
+    @property
+    def test(self) -> tuple[Tensor, Tensor]: ...
+
+    @property
+    def target(self) -> TargetScale | None:
+        """How targets of a regression are standardised, if they are."""
+
+    @property
+    def target_mean(self) -> Tensor:
+        """(targets,) the mean of the training targets of a regression, in original units."""
+
+
+class ClientDataSource(Protocol):
+    """Where clients' data is found by their ids."""
+
+    def client(self, client: int) -> ClientData:
+        """The data of one client."""
+
+
+def samples_of(data: ClientData, split: Literal["train", "val", "test"]) -> tuple[Tensor, Tensor]:
+    """The samples of one split."""
+    if split == "val":  # a client need not have a validation split
+        found: tuple[Tensor, Tensor] | None = getattr(data, "val", None)
+        return (data.test[0][:0], data.test[1][:0]) if found is None else found
+    return data.test if split == "test" else data.train

@@ -1,0 +1,139 @@
+"""From references to vectors at one client, with what models predict for its training samples."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from coterie.client.data import ClientData
+from coterie.core.client_table import ByClient
+from coterie.core.errors import CoterieError, not_finite
+from coterie.core.model import Replica, sample_losses
+from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Pick, Posterior, Ref, Row, walk
+
+
+class Resolver:
+    """What references mean for one client. It keeps what models predict: tasks of a visit often use the same ones."""
+
+    def __init__(self, replica: Replica, client: int, data: ClientData, keeps: dict[str, Tensor]) -> None:
+        """replica: computes what other models than the trained one predict; it is loaded with one after another."""
+        self.replica, self.client, self.data, self.keeps = replica, client, data, keeps
+        self.written: dict[str, Tensor] = {}  # what the client keeps of this visit
+        self.center_outputs: dict[int, Tensor] = {}  # (K, n, outputs) of the training samples, by the id of the centers
+        self.model_outputs: dict[Ref, Tensor] = {}  # (n, outputs) of one model
+
+    def resolve(self, ref: Ref) -> tuple[Tensor, int | None]:
+        """The vector a reference means for this client, and the row it is, if it is one."""
+        match ref:
+            case All(theta):
+                return theta, None
+            case Pick(centers, labels):
+                row = ref.row_of(self.client)
+                if row is None:
+                    raise CoterieError(
+                        f"the server picked row {int(self.value(labels))} of {len(centers)}", code="task-invalid"
+                    )
+                return centers[row], row
+            case Row(theta, row):
+                return theta, row
+            case Best(centers, given, by):
+                row = self._best(centers, given, by)
+                return centers[row], row
+            case Mix(centers, weights):
+                mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
+                return mixture.to(centers.dtype) @ centers, None
+            case Estimated(centers, rule, steps):
+                return self._estimate(centers, rule, steps), None
+            case Own(slot, default):
+                kept = self.keeps.get(slot)
+                if kept is None:
+                    return self.resolve(default)
+                # The kept value is used in place of a row that the server or the client chose; that row is reported.
+                return kept, self.resolve(default)[1] if isinstance(default, OneRow) else None
+
+    def value(self, table: ByClient) -> Tensor:
+        """This client's value."""
+        value = table.get(self.client)
+        if value is None:
+            raise CoterieError(
+                "the server has no value for this client (no cluster, no weights), and no default",
+                code="client-no-value",
+            )
+        return value
+
+    def keep(self, slot: str, value: Tensor) -> None:
+        """Keep a value at the client, and forget what was computed from the one before."""
+        self.keeps[slot] = self.written[slot] = value
+        self.model_outputs = {ref: outputs for ref, outputs in self.model_outputs.items() if not _reads(ref, slot)}
+
+    def center_logits(self, centers: Tensor, given: Ref | None) -> Tensor:
+        """The logits of every center for the training samples (K, n, outputs), plus those of the model `given`."""
+        if id(centers) not in self.center_outputs:
+            x, _ = self.data.train
+            self.center_outputs[id(centers)] = torch.stack([self.replica.load(center).logits(x) for center in centers])
+        logits = self.center_outputs[id(centers)]
+        return logits if given is None else logits + self.logits(given)
+
+    def _best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
+        if by == "loss":
+            return int(self.losses(centers, given).mean(1).argmin())
+        logits = self.center_logits(centers, given)
+        wrong = (logits.argmax(2) != self.data.train[1]) | ~logits.isfinite().all(2)
+        return int(wrong.sum(1).argmin())
+
+    def _estimate(self, centers: Tensor, rule: Literal["votes", "posterior"], steps: int) -> Tensor:
+        losses = self.losses(centers, None)
+        if rule == "votes":
+            return votes(losses)
+        weights = losses.new_full((len(centers),), 1 / len(centers))
+        for _ in range(steps):
+            weights = torch.softmax(weights.log() - losses.T, dim=1).mean(0)
+        return weights
+
+    def losses(self, centers: Tensor, given: Ref | None) -> Tensor:
+        """The loss of every center on every training sample (K, n); a loss that is not finite is infinite."""
+        y = self.data.train[1]
+        rows = [sample_losses(logits, y, self.replica.loss) for logits in self.center_logits(centers, given)]
+        losses = torch.stack(rows).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        if not bool(losses.isfinite().all(1).any()):
+            raise not_finite("every center has a loss on this client's data")
+        return losses
+
+    def logits(self, ref: Ref) -> Tensor:
+        """The logits of a model for the training samples (n, outputs)."""
+        if isinstance(ref, Own) and ref.slot not in self.keeps:
+            return self.logits(ref.default)
+        if ref not in self.model_outputs:
+            theta, row = self.resolve(ref)
+            if isinstance(ref, Best):  # to choose it, the logits of all were computed
+                self.model_outputs[ref] = self.center_logits(ref.centers, None)[row].clone()
+            else:
+                self.model_outputs[ref] = self.replica.load(theta).logits(self.data.train[0]).clone()
+        return self.model_outputs[ref]
+
+    def posterior(self, centers: Tensor, prior: Ref | None, given: Ref | None = None) -> Tensor:
+        """p(center | sample) for every sample (n, K)."""
+        losses = self.losses(centers, given).T
+        pi = losses.new_full((len(centers),), 1 / len(centers)) if prior is None else self.resolve(prior)[0]
+        found = torch.softmax(pi.log() - losses, dim=1)
+        if not bool(found.isfinite().all()):
+            raise CoterieError(
+                "no center with a finite loss has a prior above zero on this client's data", code="client-no-value"
+            )
+        return found
+
+    def sample_weights(self, weights: Posterior) -> Tensor:
+        """The weight of every training sample (n,)."""
+        return self.posterior(weights.centers, weights.prior)[:, weights.component]
+
+
+def _reads(ref: Ref, slot: str) -> bool:
+    """Whether what a reference means depends on what the client keeps under this name."""
+    return any(isinstance(node, Own) and node.slot == slot for node in walk(ref))
+
+
+def votes(losses: Tensor) -> Tensor:
+    """The share of samples on which each center has the least loss; the lowest index wins a tie."""
+    return torch.bincount(losses.argmin(0), minlength=len(losses)) / losses.shape[1]

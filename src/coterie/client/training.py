@@ -1,0 +1,134 @@
+"""Local training of one client, the reference: everything a method may want of it is a parameter.
+
+A step descends  mean_b w_b * loss(f(theta, x_b) + offset_b, y_b) + mu/2 |theta - anchor|^2; how the gradient changes
+the model is `updates.UpdateRule`, which `batched.mlp` uses too. The batches are drawn from the (seed, round, task,
+client) generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice, pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from coterie.client.updates import Proximal, UpdateRule, initial_state
+from coterie.core.local import Local
+from coterie.core.model import Replica, channels_last, sample_losses
+
+
+def cuts(n: int, local: Local, least: int = 1) -> list[tuple[int, int]]:
+    """Where an epoch's order is cut into batches. A remainder below `least` joins the batch before it."""
+    size = n if local.batch == "full" else min(local.batch, n)
+    ends = [*range(size, n, size), n]
+    if len(ends) > 1 and ends[-1] - ends[-2] < least:
+        del ends[-2]
+    return list(pairwise([0, *ends]))
+
+
+def orders(n: int, local: Local, rng: np.random.Generator) -> Iterator[NDArray[np.int64] | None]:
+    """The order of the samples in each epoch, None for unshuffled: `epochs` of them, or endlessly where steps count."""
+    # The gradient of a full batch does not depend on its order, so none is drawn.
+    drawn = local.shuffle and local.batch != "full" and local.batch < n
+    for _ in range(local.epochs or 1) if local.steps is None else count():
+        yield rng.permutation(n) if drawn else None
+
+
+def batches(n: int, local: Local, rng: np.random.Generator, least: int = 1) -> Iterator[Tensor | None]:
+    """Which samples each step takes; None is all of them, unshuffled."""
+    parts = cuts(n, local, least)
+
+    def endless() -> Iterator[Tensor | None]:
+        for order in orders(n, local, rng):
+            drawn = None if order is None else torch.from_numpy(order)
+            for start, end in parts:
+                if drawn is None:
+                    yield None if end - start == n else torch.arange(start, end)
+                else:
+                    yield drawn[start:end]
+
+    return islice(endless(), local.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTraining:
+    """One client's training: everything it needs."""
+
+    start: Tensor
+    x: Tensor
+    y: Tensor
+    local: Local
+    rng: np.random.Generator
+    lr: float
+    proximal: Proximal | None
+    offset: Tensor | None
+    weights: Tensor | None
+    state: Tensor | None
+    clip: float | None = None  # the largest norm of a gradient
+
+    @property
+    def rule(self) -> UpdateRule:
+        """How a gradient changes the model."""
+        return UpdateRule(self.local, self.lr, self.clip)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult:
+    """The trained model, the mean loss of its steps, the optimiser's state."""
+
+    theta: Tensor
+    loss: float
+    state: Tensor
+
+
+def train(
+    replica: Replica,
+    x: Tensor,
+    y: Tensor,
+    local: Local,
+    rng: np.random.Generator,
+    *,
+    lr: float | None = None,
+    proximal: Proximal | None = None,
+    offset: Tensor | None = None,
+    weights: Tensor | None = None,
+    state: Tensor | None = None,
+    clip: float | None = None,
+) -> tuple[float, Tensor]:
+    """Train the replica in place; returns the mean loss of the steps and the optimiser's state."""
+    rule = UpdateRule(local, local.lr if lr is None else lr, clip)
+    state = initial_state(local, replica.weights, state).clone()
+    if proximal is not None:
+        proximal = Proximal(proximal.anchor[: len(replica.weights)], proximal.mu)
+    x = channels_last(x)
+    least = replica.least_batch(x)
+    replica.network.train()
+    losses = []
+    for take in batches(len(y), local, rng, least):
+        xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
+        assert xb is not None
+        assert yb is not None
+        logits = replica.network(xb)
+        loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
+        gradient = replica.gradient(loss)
+        losses.append(loss.detach())
+        with torch.no_grad():
+            if rule.plain and proximal is None:
+                torch._foreach_add_(replica.values, gradient, alpha=-rule.lr)  # the same step without copying
+                continue
+            torch._foreach_copy_(replica.slopes, gradient)
+            rule.step(replica.weights, replica.grad, state, proximal)
+    return float(torch.stack(losses).mean()), state
+
+
+def _objective(logits: Tensor, y: Tensor, weights: Tensor | None, replica: Replica) -> Tensor:
+    if weights is not None:
+        return (sample_losses(logits, y, replica.loss) * weights).mean()
+    if replica.loss == "cross_entropy":
+        return functional.cross_entropy(logits, y)
+    return sample_losses(logits, y, replica.loss).mean()

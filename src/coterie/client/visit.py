@@ -1,0 +1,190 @@
+"""One visit to one client, wherever it lives: tasks become answers.
+
+Every engine comes here through a `TaskRunner`; nothing else computes on client data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.client.data import ClientData, samples_of
+from coterie.client.evaluation import classification_answers, regression_answers
+from coterie.client.resolve import Resolver, votes
+from coterie.client.training import LocalTraining, TrainingResult, train
+from coterie.client.updates import Proximal
+from coterie.core.client_table import ByClient
+from coterie.core.ensemble import as_network, combined
+from coterie.core.errors import not_finite
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.seeds import Purpose, draw_seed, generator
+from coterie.core.sketch import sketch
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+
+AUTO_CLIP = 1.0  # the gradient norm of `clip: auto`, where targets are standardised
+
+
+class Networks:
+    """The live networks of one process, used for one client after another."""
+
+    def __init__(self, model: Model, copy: Callable[[Tensor], Tensor] = torch.clone) -> None:
+        """copy: how a trained model is taken out of the network that trained it."""
+        self.loss, self.copy = model.loss, copy
+        self.trained = model.replica()
+        self.frozen = model.replica()  # to predict with while the other one trains
+
+
+class ClientVisit(Resolver):
+    """A visit to one client in progress."""
+
+    def __init__(
+        self, networks: Networks, client: int, data: ClientData, keeps: dict[str, Tensor], moment: Moment
+    ) -> None:
+        super().__init__(networks.frozen, client, data, keeps)
+        self.networks, self.moment = networks, moment
+
+    def answer(self, task: Task, number: int) -> Answer:
+        """The answer to the visit's task of that number."""
+        match task:
+            case Fit():
+                return self.fit(task, number)
+            case Score():
+                return self.score(task)
+            case Evaluate():
+                return self.evaluate(task)
+
+    def fit(self, task: Fit, number: int) -> FitAnswer:
+        work, choice, seed = self.prepare(task, number)
+        torch.default_generator.manual_seed(seed)
+        loss, state = train(
+            self.networks.trained.load(work.start),
+            work.x,
+            work.y,
+            work.local,
+            work.rng,
+            lr=work.lr,
+            proximal=work.proximal,
+            offset=work.offset,
+            weights=work.weights,
+            state=work.state,
+            clip=work.clip,
+        )
+        return self.finish(task, TrainingResult(self.networks.copy(self.networks.trained.theta), loss, state), choice)
+
+    def prepare(self, task: Fit, number: int) -> tuple[LocalTraining, int | None, int]:
+        """Everything a training needs, the row it starts from if it is one, and the seed of what the network draws."""
+        moment = self.moment
+        rng = generator(moment.seed, Purpose.BATCHES, moment.round, moment.task + number, self.client)
+        start, choice = self.resolve(task.start)
+        mu = float(self.value(task.mu)) if isinstance(task.mu, ByClient) else task.mu
+        anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
+        offset = None if task.offset is None else self.logits(task.offset)
+        weights = None if task.weights is None else self.sample_weights(task.weights)
+        x, y = self.data.train
+        if task.half is not None:
+            take = self.half(task.half)
+            x, y = x[take], y[take]
+            offset, weights = (None if t is None else t[take] for t in (offset, weights))
+        seed = draw_seed(rng)  # of dropout and whatever else the network draws
+        work = LocalTraining(
+            *(start, x, y, task.local, rng),
+            lr=task.local.lr * task.local.lr_decay**moment.round,
+            proximal=None if anchor is None or not mu else Proximal(anchor, mu),
+            offset=offset,
+            weights=weights,
+            state=self.keeps.get(task.optimizer_slot) if task.keeps_optimizer else None,
+            clip=self.clip(task.local),
+        )
+        return work, choice, seed
+
+    def half(self, half: int) -> Tensor:
+        """The samples of one of two random halves; of a single sample both halves are that sample."""
+        n = len(self.data.train[1])
+        order = torch.from_numpy(
+            generator(self.moment.seed, Purpose.HALVES, self.moment.round, self.client).permutation(n)
+        )
+        first = (n + 1) // 2
+        return order[:first] if half == 0 or n < 2 else order[first:]
+
+    def clip(self, local: Local) -> float | None:
+        """The largest norm of a gradient. Of standardised targets it is known what is large: 1 keeps steps bounded."""
+        if local.clip == "auto":
+            return None if self.data.target is None else AUTO_CLIP
+        return None if local.clip == "off" else local.clip
+
+    def finish(self, task: Fit, trained: TrainingResult, choice: int | None) -> FitAnswer:
+        """What the client sends to the server and keeps of a training."""
+        # The sum tells cheaply that all is well; one that is not finite may also have overflowed, so then look closely.
+        if not math.isfinite(float(trained.theta.sum())) and not bool(trained.theta.isfinite().all()):
+            raise not_finite("training gave a model")
+        sketched = None
+        if task.sketch is not None:  # before anything is kept: what the client keeps may be where it started
+            size = len(self.networks.trained.weights)
+            sketched = sketch(trained.theta[:size] - self.resolve(task.start)[0][:size], task.sketch)
+        if task.save is not None:
+            self.keep(task.save, trained.theta)
+        if task.keeps_optimizer:
+            self.keep(task.optimizer_slot, trained.state)
+        sent = trained.theta if task.send else None
+        return FitAnswer(len(self.data.train[1]), trained.loss, sent, choice, sketched)
+
+    def score(self, task: Score) -> ScoreAnswer:
+        if task.rule == "posterior":
+            scores = self.posterior(task.centers, task.prior, task.given).mean(0)
+        else:
+            losses = self.losses(task.centers, task.given)
+            scores = losses.mean(1) if task.rule == "loss" else votes(losses)
+        if task.save is not None:
+            self.keep(task.save, scores)
+        return ScoreAnswer(len(self.data.train[1]), scores)
+
+    def evaluate(self, task: Evaluate) -> EvaluateAnswer:
+        """Predict for the samples of a split, and compare with their labels."""
+        resolved = [self.resolve(ref) for ref in task.models]
+        x, y = samples_of(self.data, task.split)
+        logits = torch.stack([self.replica.load(theta).logits(x) for theta, _ in resolved]) if len(y) else None
+        return self.evaluate_logits(task, resolved, logits, y)
+
+    def evaluate_logits(
+        self, task: Evaluate, resolved: Sequence[tuple[Tensor, int | None]], logits: Tensor | None, y: Tensor
+    ) -> EvaluateAnswer:
+        """Compare the models' logits (models, n, outputs) with the labels; None where there are no samples."""
+        choice = next((row for _, row in resolved if row is not None), None)
+        belongs = task.belongs if task.belongs is not None else task.mixture
+        shares = None if belongs is None else self.resolve(belongs)[0]
+        if shares is not None:
+            choice = int(shares.argmax())
+        if logits is None:
+            return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
+        predicted, loss = self.combine(task, logits), self.networks.loss
+        if loss == "mse":
+            means = self.data.target_mean[None]
+            (answer,) = regression_answers(predicted, y, [len(y)], [self.data.target], means, choice, shares)
+        else:
+            (answer,) = classification_answers(predicted, y, [len(y)], loss, choice, shares)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def predict(self, task: Evaluate, x: Tensor) -> Tensor:
+        """What the client's model, or its models together, predict for these inputs."""
+        return self.combine(
+            task, torch.stack([self.replica.load(self.resolve(ref)[0]).logits(x) for ref in task.models])
+        )
+
+    def combine(self, task: Evaluate, logits: Tensor) -> Tensor:
+        """One prediction (n, outputs) out of those of several models."""
+        return combined(logits, self.mixture(task), task.average, self.networks.loss)
+
+    def mixture(self, task: Evaluate) -> Tensor | None:
+        return None if task.mixture is None else self.resolve(task.mixture)[0]
+
+    def network(self, task: Evaluate) -> nn.Module:
+        """The client's network, or its networks together, to keep."""
+        thetas = [self.resolve(ref)[0] for ref in task.models]
+        return as_network(self.replica, thetas, self.mixture(task), task.average)

@@ -1,0 +1,41 @@
+"""Averages of flat models, written once. A cluster that nobody answered for keeps its model."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from coterie.core.replies import Fitted
+
+Weighting: TypeAlias = Literal["size", "equal"]
+
+
+def weigh(reply: Fitted, how: Weighting) -> Tensor:
+    """A weight per client that answered: its number of training samples, or one."""
+    return reply.n.double() if how == "size" else torch.ones(len(reply.n), dtype=torch.float64)
+
+
+def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
+    """The weighted mean (P,) of models (n, P), or of a reply's; `empty` when there are none."""
+    theta = models.sent if isinstance(models, Fitted) else models
+    if theta is None or not len(theta):
+        return empty
+    return mean_by(torch.zeros(len(theta), dtype=torch.int64), models, weights, empty[None])[0]
+
+
+def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
+    """The weighted mean of each cluster's models (K, P); a cluster without members keeps its row of `empty`.
+
+    Given the reply itself, the mean is computed where its models lie.
+    """
+    theta = models.sent if isinstance(models, Fitted) else models
+    if theta is None or not len(theta):
+        return empty
+    share = torch.zeros(len(empty), len(theta), dtype=torch.float64)
+    share[labels, torch.arange(len(theta))] = weights.double()
+    total = share.sum(1, keepdim=True)
+    share = (share / total.clamp(min=torch.finfo(torch.float64).tiny)).to(theta.dtype)
+    means = share @ theta if isinstance(theta, Tensor) else theta.combined(share)
+    return torch.where(total.to(torch.float64) > 0, means, empty)

@@ -1,0 +1,118 @@
+"""What went wrong, where, and what to write instead: every error a user can cause is one of these."""
+
+from __future__ import annotations
+
+import copyreg
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class CoterieError(Exception):
+    """A mistake in the input or a run that cannot go on. The command line prints it and exits with 2.
+
+    The message is for people and may be reworded; `code` is for programs and stays (docs/errors.md lists the codes).
+    """
+
+    code: str = "unspecified"
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        if code:  # else the default of the class
+            self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles carry the code and whatever else a subclass adds, without calling its constructor."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+
+class ArgumentError(CoterieError, ValueError):
+    """A constructor or a function was given an argument that it does not take."""
+
+    code = "argument-invalid"
+
+
+class CoterieWarning(UserWarning):
+    """Something goes on that may not be what was meant."""
+
+
+class QuorumError(CoterieError):
+    """Too few of the clients that were asked have answered."""
+
+    code = "quorum"
+
+    def __init__(self, text: str, round: int = 0, missing: tuple[Any, ...] = (), *, code: str = "") -> None:
+        super().__init__(text, code=code)
+        self.round, self.missing = round, missing  # and the clients that did not (`Missing`)
+
+
+class NoAnswerError(CoterieError):
+    """Nobody answered a visit. Where a round does not catch it, the round leaves the method's state as it was."""
+
+    code = "no-answer"
+
+
+class StoppedError(Exception):
+    """Raised by a listener to end a run on purpose: the run's directory says "stopped" and why, not "failed"."""
+
+
+NOT_FINITE = "that is not finite (NaN or Inf)"
+
+
+class DivergedError(CoterieError):
+    """Numbers grew until they were NaN or Inf: the steps of training diverge."""
+
+    code = "diverged"
+
+
+def not_finite(what: str) -> DivergedError:
+    """What a client says of it, by which a server knows the reason again (`Missing.diverged`)."""
+    return DivergedError(f"{what} {NOT_FINITE}")
+
+
+class ResumeError(CoterieError):
+    """What a run left behind is another run's or damaged: this one cannot go on from there."""
+
+    code = "run-not-resumable"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+# What other libraries call it.
+ALSO_CALLED = {
+    "lr": ("learning_rate", "eta", "step_size", "client_lr", "local_lr"),
+    "batch": ("batch_size", "bs", "local_batch_size"),
+    "epochs": ("local_epochs", "n_epochs", "num_epochs"),
+    "steps": ("local_steps", "n_steps", "num_steps"),
+    "optimizer": ("optimiser",),
+    "weight_decay": ("wd", "l2"),
+    "k": ("clusters", "n_clusters", "num_clusters", "nclusters"),
+    "rounds": ("n_rounds", "num_rounds", "global_rounds", "comm_rounds", "iterations"),
+    "participation": ("fraction", "fraction_fit", "client_fraction", "sample_rate", "join_ratio", "clients_per_round"),
+    "seed": ("random_state", "random_seed"),
+    "workers": ("n_jobs", "num_workers", "processes", "cores"),
+    "clients": ("n_clients", "num_clients"),
+    "outputs": ("n_classes", "num_classes", "classes"),
+    "federation": ("data", "dataset"),
+    "out": ("output", "out_dir", "output_dir", "run_dir"),
+    "test": ("test_size", "test_share"),
+}
+_MEANT = {_plain(word): name for name, words in ALSO_CALLED.items() for word in words}
+# Keys that people look for, and there are none.
+_CPU = " Runs compute on the CPU; devices cannot be chosen yet. engine.name=auto takes the fastest engine here."
+NOT_THERE = dict.fromkeys(("device", "devices", "cuda", "gpu", "gpus", "usegpu", "usecuda", "ngpus", "numgpus"), _CPU)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean X?' when a known name is near, and the list of the known ones."""
+    options = sorted(known)
+    written, plain = _plain(name), {_plain(option): option for option in reversed(options)}
+    if written in NOT_THERE and written not in plain:
+        return NOT_THERE[written]
+    meant = _MEANT.get(written)
+    near = [meant] if meant in options and written not in plain else []
+    near = near or [plain[one] for one in difflib.get_close_matches(written, list(plain), n=1, cutoff=0.55)]
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"{hint} Known: {', '.join(options)}." if options else hint

@@ -1,0 +1,71 @@
+"""Files that are written whole or not at all, and logs whose lines are: also where the disk is full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from coterie.core.errors import CoterieError
+
+
+@contextlib.contextmanager
+def writing(path: Path, instead: str = "make room, or choose another place") -> Iterator[None]:
+    """What goes wrong with writing this file is told in words. instead: what the user can do."""
+    try:
+        yield
+    except OSError as error:
+        raise CoterieError(
+            f"{path}: cannot be written ({error.strerror or error}); {instead}", code="disk-write"
+        ) from None
+
+
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Put a file in its place, so that there is the old one or the new one whatever happens; raises OSError."""
+    temporary = path.with_name(f"{path.name}.part")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        replace_durably(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def replace_durably(temporary: Path, path: Path) -> None:
+    """Put a finished file in its place, so that it is there even after the power fails."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+class LineLog:
+    """A file that grows line by line. A line that does not fit on the disk leaves nothing behind."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def add(self, line: str) -> None:
+        """One line more; raises OSError."""
+        left, size = memoryview(line.encode() + b"\n"), os.fstat(self._file.fileno()).st_size
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(size)
+            raise
+
+    def sync(self) -> None:
+        """All lines are on the disk, even if the power fails; raises OSError."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Let go of the file; nothing is left to be written."""
+        self._file.close()

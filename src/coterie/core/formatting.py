@@ -1,0 +1,14 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def short(value: float, digits: int = 4) -> str:
+    """With so many decimals where that is readable; 1.23e+26 and 1.2e-09 where it is not."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "-Inf" if value < 0 else "Inf"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.{digits}f}"
+    return f"{value:.{max(digits, 1)}g}"

@@ -1,0 +1,173 @@
+"""How good a prediction is, and how well found clusters agree with the hidden ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.replies import Evaluated
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def by_client(truth: Ints, predicted: Ints, lengths: Ints) -> tuple[Floats, Floats]:
+    """Accuracy and macro-F1 of many clients whose samples lie end to end; NaN for a client without samples.
+
+    Macro-F1 is averaged over the labels present in the client's labels or predictions.
+    """
+    labels = int(max(truth.max(initial=0), predicted.max(initial=0))) + 1
+    owner = np.repeat(np.arange(len(lengths)), lengths) * labels
+    size = len(lengths) * labels
+    right = truth == predicted
+    hit = np.bincount((owner + truth)[right], minlength=size).reshape(-1, labels)
+    total = np.bincount(owner + truth, minlength=size) + np.bincount(owner + predicted, minlength=size)
+    total = total.reshape(-1, labels)
+    with np.errstate(invalid="ignore"):
+        accuracy = hit.sum(1) / lengths
+        macro_f1 = np.divide(2 * hit, total, out=np.zeros(hit.shape), where=total > 0).sum(1) / (total > 0).sum(1)
+    return accuracy, macro_f1
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Of many clients' predictions of targets, one number each, in the targets' own units; NaN where there are none."""
+
+    mse: Floats
+    mae: Floats
+    constant: Floats  # the squared error of who always says the mean of the client's training targets
+    variance: Floats  # of its test targets: the squared error of who knew their mean
+    level: Floats  # (clients, targets) the mean of its test targets
+
+
+def errors_by_client(predicted: Tensor, y: Tensor, target_means: Tensor, lengths: Ints) -> Errors:
+    """predicted and y (n, targets): clients' samples end to end; target_means (clients, targets): of training."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+
+    def mean(values: Floats) -> Floats:  # (n, targets) -> (clients,)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.bincount(owner, values.mean(1), minlength=len(lengths)) / lengths)
+
+    truth, found = (t.double().reshape(len(owner), -1).numpy() for t in (y, predicted))
+    # From the client's first target on: the mean of targets that are all the same is then exactly this one.
+    level = np.zeros((len(lengths), truth.shape[1]))
+    some = lengths > 0
+    level[some] = truth[(np.cumsum(lengths) - lengths)[some]]
+    beyond = np.zeros_like(level)
+    np.add.at(beyond, owner, truth - level[owner])
+    level += beyond / np.maximum(lengths, 1)[:, None]
+    off = found - truth
+    return Errors(
+        mse=mean(off**2),
+        mae=mean(np.abs(off)),
+        constant=mean((truth - target_means.double().numpy()[owner]) ** 2),
+        variance=mean((truth - level[owner]) ** 2),
+        level=level,
+    )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Adjusted Rand index and normalised mutual information of two labellings."""
+
+    ari: float
+    nmi: float
+
+
+def agreement(truth: Ints, found: Ints) -> Agreement:
+    """How well the found clusters match the hidden ones: 1 is perfect, names of labels do not matter."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    return Agreement(
+        float(adjusted_rand_score(truth, found)),
+        float(normalized_mutual_info_score(truth, found)),
+    )
+
+
+def mixture_error(truth: Floats, found: Floats) -> float:
+    """How far clients' found mixtures (n, K) are from the true ones (n, S): the mean total variation, 0 is perfect.
+
+    Which found component stands for which distribution is chosen as well as possible; what is left over is wrong.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    agreed = np.minimum(truth[:, :, None], found[:, None, :]).sum(0)  # (S, K)
+    rows, columns = linear_sum_assignment(agreed, maximize=True)
+    return float(1.0 - agreed[rows, columns].sum() / len(truth))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One evaluation over many clients. accuracy and macro_f1 are None for regression; ari and nmi without true
+    clusters, mixture_error where clients are no mixtures.
+
+    rmse, mae, r2, constant are of regressions, whose loss is the mean squared error, all in the targets' own units.
+    constant: the squared error of saying, to every client, the mean of its own training targets. r2: the share of the
+    variance of all test targets that is explained, 1 - loss / variance.
+    """
+
+    loss: float
+    accuracy: float | None
+    macro_f1: float | None
+    clusters: int
+    sizes: tuple[int, ...]  # clients per cluster in use, by ascending cluster number
+    ari: float | None
+    nmi: float | None
+    mixture_error: float | None = None
+    rmse: float | None = None
+    mae: float | None = None
+    r2: float | None = None
+    constant: float | None = None
+
+
+def _weights(reply: Evaluated, found: Ints) -> Floats:
+    """(n, K) how much of each cluster a client was found to be; all of one, for hard methods."""
+    if reply.shares is not None:
+        return np.asarray(reply.shares.double().numpy())
+    names, column = np.unique(found, return_inverse=True)
+    return np.eye(len(names))[column]
+
+
+def _between(reply: Evaluated, share: Floats) -> Tensor:
+    """(n,) how far the mean of each client's targets is from the mean of all: what varies between clients."""
+    assert reply.level is not None
+    known = torch.where(torch.from_numpy(share)[:, None] > 0, reply.level, 0.0)
+    return (reply.level - torch.from_numpy(share) @ known).square().mean(1)
+
+
+def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Floats | None = None) -> Summary:
+    """The weighted mean over clients, and the clusters they used."""
+    share = (weights.double() / weights.sum()).numpy()
+    found = reply.choice.numpy() if reply.choice is not None else np.zeros(len(reply.ids), dtype=np.int64)
+    sizes = np.unique(found, return_counts=True)[1]
+    match = agreement(truth, found) if truth is not None else None
+
+    def total(values: Tensor) -> float:
+        return float(share @ np.where(share > 0, values.double().numpy(), 0.0))  # who does not count has no score
+
+    def mean(values: Tensor) -> float | None:
+        out = total(values)
+        return None if np.isnan(out) else out
+
+    loss = total(reply.loss)
+    mae, constant = (None if column is None else mean(column) for column in (reply.mae, reply.constant))
+    variance = None if reply.variance is None or reply.level is None else mean(reply.variance + _between(reply, share))
+    return Summary(
+        loss=loss,
+        accuracy=mean(reply.accuracy),
+        macro_f1=mean(reply.macro_f1),
+        clusters=len(sizes),
+        sizes=tuple(int(s) for s in sizes),
+        ari=match.ari if match else None,
+        nmi=match.nmi if match else None,
+        mixture_error=None if mixture is None else mixture_error(mixture, _weights(reply, found)),
+        rmse=None if mae is None else math.sqrt(loss),
+        mae=mae,
+        r2=1 - loss / variance if variance else None,
+        constant=constant,
+    )

@@ -1,0 +1,62 @@
+"""Parts of a model, as positions in its vector: the one definition for whoever needs a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from coterie.core.errors import CoterieError, suggest
+
+# all: every trainable parameter. classifier: all linear layers. head: the last layer (the last linear one, if there
+# are any). last_weight: its weight matrix. Or names of parameters (fc2.weight), or of modules with all in them (fc2).
+Part: TypeAlias = Literal["all", "classifier", "head", "last_weight"] | tuple[str, ...]
+
+
+def positions(network: nn.Module, part: Part) -> Tensor:
+    """Where in the vector of trainable parameters this part lies, ascending."""
+    named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    if part == "all":
+        wanted = {id(p) for _, p in named}
+    elif isinstance(part, str):
+        wanted = _layers(network, part) or {id(p) for _, p in named}  # no such layer: the whole model is what there is
+    else:
+        wanted = _by_name(network, [name for name, _ in named], part)
+    spans, start = [], 0
+    for _, p in named:
+        if id(p) in wanted:
+            spans.append(torch.arange(start, start + p.numel()))
+        start += p.numel()
+    return torch.cat(spans)
+
+
+def _layers(network: nn.Module, part: Literal["classifier", "head", "last_weight"]) -> set[int]:
+    """The parameters of linear layers: of all, of the last one, or the weight of that; empty where there is none."""
+    own = [(m, [p for p in m.parameters(recurse=False) if p.requires_grad]) for m in network.modules()]
+    layers = [(m, params) for m, params in own if params]
+    linear = [(m, params) for m, params in layers if isinstance(m, nn.Linear)]
+    if part == "classifier":
+        return {id(p) for _, params in linear for p in params}
+    if part == "head":
+        return {id(p) for p in (linear or layers)[-1][1]}
+    weights = [m.weight for m, _ in linear if isinstance(m, nn.Linear) and m.weight.requires_grad]
+    return {id(weights[-1])} if weights else set()
+
+
+def _by_name(network: nn.Module, trained: Sequence[str], part: Sequence[str]) -> set[int]:
+    if not part:
+        raise CoterieError(
+            "part: names of no parameters; name at least one, such as fc2.weight", code="model-part-unknown"
+        )
+    known = dict(network.named_parameters())
+    found: set[int] = set()
+    for name in part:
+        these = [one for one in trained if one == name or one.startswith(f"{name}.")]
+        if not these:
+            frozen = any(one == name or one.startswith(f"{name}.") for one in known)
+            why = "is frozen, so that no client changes it" if frozen else "is not a parameter or module of this model"
+            raise CoterieError(f"part: '{name}' {why}.{suggest(name, trained)}", code="model-part-unknown")
+        found |= {id(known[one]) for one in these}
+    return found

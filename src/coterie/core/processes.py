@@ -1,0 +1,140 @@
+"""Commands carried out a few at a time, each a process with one thread that ends when this one does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Generic, TypeVar
+
+from coterie.core.termination import end
+
+Job = TypeVar("Job")
+PAUSE = 0.2  # seconds between two looks
+ATTENDED = "COTERIE_ATTENDED"  # in a process's environment: its parent holds the other end of its standard input
+
+
+@dataclass
+class UnderWay(Generic[Job]):
+    """A job that a process is at."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self.complaints.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def why(self) -> str | None:
+        """Why the process, which has ended, failed, in its own last words."""
+        self.complaints.seek(0)
+        said = self.complaints.read().decode(errors="replace").strip().splitlines()
+        code = self.process.returncode
+        if not code:
+            return None
+        if code < 0:
+            return f"killed by signal {-code}; the same command goes on with it"
+        if not said:
+            return f"exit code {code}"
+        foreseen = [i for i, line in enumerate(said) if line.startswith("error: ")]
+        if foreseen:
+            return " ".join(said[foreseen[-1] :]).removeprefix("error: ")
+        where = [line.strip() for line in said if line.startswith('  File "')]  # of an error that nobody foresaw
+        return said[-1] + (f" ({where[-1]})" if where else "")
+
+
+@dataclass(frozen=True)
+class Failed(Generic[Job]):
+    """A job that ended with an error."""
+
+    job: Job
+    why: str
+
+
+@dataclass(frozen=True)
+class Look(Generic[Job]):
+    """How things stand."""
+
+    done: int
+    at: tuple[Job, ...]  # under way
+    ended: tuple[tuple[Job, str | None], ...]  # since the last look, and why it failed if it did
+
+
+def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
+    """A process with one thread; what it prints is only looked at when it fails."""
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", ATTENDED: "1"}
+    process = subprocess.Popen(
+        [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=complaints, stderr=complaints
+    )
+    return UnderWay(job, process, complaints)
+
+
+def carry_out(
+    jobs: Iterable[Job],
+    begin: Callable[[Job], UnderWay[Job]],
+    at_once: int,
+    tell: Callable[[Look[Job]], None] = lambda _: None,
+) -> list[Failed[Job]]:
+    """All of them; one that fails does not stop the others. The next job is asked for when there is room for it."""
+    waiting, under_way, failed, done = iter(jobs), list[UnderWay[Job]](), list[Failed[Job]](), 0
+    try:
+        while True:
+            under_way += map(begin, islice(waiting, at_once - len(under_way)))
+            if not under_way:
+                return failed
+            time.sleep(PAUSE)
+            ended = []
+            for one in [u for u in under_way if u.process.poll() is not None]:
+                under_way.remove(one)
+                done += 1
+                why = one.why()
+                one.close()
+                failed += [] if why is None else [Failed(one.job, why)]
+                ended.append((one.job, why))
+            tell(Look(done, tuple(u.job for u in under_way), tuple(ended)))
+    finally:
+        for one in under_way:  # interrupted: what they have done so far is on disk
+            end(one.process)
+            one.close()
+
+
+def import_from_here_last() -> None:
+    """A user's own module, named module:Class, is looked for in the working directory, after all that is installed.
+
+    A torch.py or csv.py that lies there must not be taken for the real one. Python itself puts the directory first
+    for `python -m`, and for the processes of a pool before it tells them the parent's path: those are told not to.
+    """
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and sys.path and sys.path[0] in ("", here):
+        del sys.path[0]
+    if here not in sys.path:
+        sys.path.append(here)
+    os.environ["PYTHONSAFEPATH"] = "1"
+
+
+def end_with_parent(grace: float = 0.0) -> None:
+    """Where a pool started this process: stop when that is gone, however it ended. grace: seconds to end in order."""
+    if os.environ.pop(ATTENDED, None) is None:
+        return
+
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin, whose lock the interpreter wants when it ends
+            pass
+        if grace:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()

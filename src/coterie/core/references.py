@@ -1,0 +1,265 @@
+"""References: which vector a client should use. Frozen dataclasses, no computation.
+
+A task carries references instead of vectors, because the vector may depend on the client: `Pick` names a row per
+client, `Best` lets the client choose, `Own` is what the client keeps. Whatever needs to know what a task contains uses
+`walk` and `substitute`; only `client.resolve` turns references into vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor
+
+from coterie.core.client_table import ByClient
+from coterie.core.constructors import explained
+from coterie.core.errors import CoterieError
+
+
+class Node:
+    """A part of a task that may contain references, and is found by `walk`."""
+
+    __slots__ = ()
+
+
+class Reference(Node):
+    """Says which vector a client should use."""
+
+    __slots__ = ()
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class All(Reference):
+    """The same vector for everyone."""
+
+    theta: Tensor  # (P,)
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "theta")
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Pick(Reference):
+    """The row that the server chose for each client."""
+
+    centers: Tensor  # (K, P)
+    labels: ByClient  # int
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+
+    def row_of(self, client: int) -> int | None:
+        """The client's row. None without a valid label: the client then cannot answer and is reported as missing."""
+        label = self.labels.get(client)
+        return int(label) if label is not None and 0 <= int(label) < len(self.centers) else None
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Row(Reference):
+    """One vector, and which row of the server's it is: a `Pick` as one client is sent it over a network."""
+
+    theta: Tensor  # (P,)
+    row: int
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Best(Reference):
+    """The row of least mean loss (or most correct answers) on the client's own training data; the lowest index
+    wins a tie."""
+
+    centers: Tensor  # (K, P)
+    given: Ref | None = None  # logits of this model are added to each row's own while scoring
+    by: Literal["loss", "accuracy"] = "loss"
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+        check_references(self, "given")
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Estimated(Reference):
+    """Mixture weights (K,) that the client estimates on its own training data.
+
+    votes: the share of samples on which each center is the best. posterior: expectation-maximisation of the
+    weights alone, from uniform ones, with the centers as they are.
+    """
+
+    centers: Tensor  # (K, P)
+    rule: Literal["votes", "posterior"]
+    steps: int = 10  # of expectation-maximisation
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Mix(Reference):
+    """A combination of the rows, with weights per client: the server's, or the client's own estimate."""
+
+    centers: Tensor  # (K, P)
+    weights: ByClient | Estimated  # (n, K)
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Own(Reference):
+    """What the client itself keeps under this name, or the default on its first visit."""
+
+    slot: str
+    default: Ref
+
+    def __post_init__(self) -> None:
+        check_references(self, "default", required=True)
+
+
+Ref: TypeAlias = All | Pick | Row | Best | Mix | Own | Estimated
+OneRow: TypeAlias = Pick | Row | Best  # each is one row of the server's centers, and a reply says which
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Posterior(Node):
+    """Weights per sample, computed at the client: p(component | sample) under the prior (FedEM's E-step)."""
+
+    centers: Tensor  # (K, P)
+    component: int
+    prior: Ref  # a (K,) vector
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+        check_references(self, "prior", required=True)
+
+
+# ------------------------------------------------------------------------------------------------- walker
+
+
+def children(node: Any) -> tuple[Node, ...]:
+    """The references directly inside a task or reference, in the order of its fields."""
+    found: list[Node] = []
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += [one for one in value if isinstance(one, Node)]
+    return tuple(found)
+
+
+def walk(node: object, kept: Container[str] = ()) -> Iterator[object]:
+    """A task or reference and everything inside it, parents first.
+
+    kept: the names under which a client keeps values. The default of an `Own` among them is not needed, and left out.
+    """
+    yield node
+    if not (isinstance(node, Own) and node.slot in kept):
+        for child in children(node):
+            yield from walk(child, kept)
+
+
+T = TypeVar("T")
+
+
+def substitute(node: T, swap: Callable[[Any], Any]) -> T:
+    """The same task or reference with `swap(child)` in place of each child; itself if that changes nothing."""
+    new: dict[str, Any] = {}
+    for field in fields(node):  # type: ignore[arg-type]
+        value = getattr(node, field.name)
+        if isinstance(value, Node):
+            new[field.name] = swap(value)
+        elif isinstance(value, tuple):
+            new[field.name] = tuple(swap(one) if isinstance(one, Node) else one for one in value)
+    same = all(_same(value, getattr(node, name)) for name, value in new.items())
+    return node if same else replace(node, **new)  # type: ignore[type-var]
+
+
+def _same(new: object, old: object) -> bool:
+    if isinstance(new, tuple) and isinstance(old, tuple):
+        return all(a is b for a, b in zip(new, old, strict=True))
+    return new is old
+
+
+def vectors_of(ref: object) -> Tensor | None:
+    """The vectors (K, P) that a reference or task carries itself; None if it carries none (`Own`, `Fit`, ...)."""
+    if isinstance(ref, All | Row):
+        return ref.theta[None]
+    found = getattr(ref, "centers", None)
+    return found if isinstance(found, Tensor) else None
+
+
+def rows_of(ref: Ref, ids: Tensor, choice: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
+    """The models (K, P) of the server's that clients use, and which of them each (n,); None where it does not know.
+
+    choice: the rows that the clients chose themselves, if they told (`Best`).
+    """
+    match ref:
+        case All(theta) | Row(theta, _):
+            return theta[None], torch.zeros_like(ids)
+        case Pick(centers, labels) if bool(labels.has(ids).all()):
+            return centers, labels.at(ids)
+        case Best(centers) if choice is not None:
+            return centers, choice
+    return None
+
+
+def length_of(ref: Ref) -> int:
+    """The length of the vector that a reference means."""
+    if isinstance(ref, Own):
+        return length_of(ref.default)
+    if isinstance(ref, Estimated):
+        return len(ref.centers)
+    return ref.theta.numel() if isinstance(ref, All | Row) else ref.centers.shape[1]
+
+
+# ------------------------------------------------------------------------------------------------- checks
+
+
+def check_tensor(task: object, name: str) -> None:
+    """Whether a field is a tensor."""
+    value = getattr(task, name)
+    if not isinstance(value, Tensor):
+        raise CoterieError(
+            f"{type(task).__name__}.{name}: expected a tensor, got {describe_value(value)}", code="task-invalid"
+        )
+
+
+def check_references(task: object, *names: str, required: bool = False) -> None:
+    """Whether fields are references, or None where they may be: a bare vector does not say whose it is."""
+    for name in names:
+        value = getattr(task, name)
+        if isinstance(value, Reference) or (value is None and not required):
+            continue
+        hint = "All(w) for one vector, Pick(centers, labels) for a row per client"
+        if name == "start":
+            hint = "Fit(All(w), ...) for one model, Fit(Pick(centers, labels), ...) for a row per client"
+        raise CoterieError(
+            f"{type(task).__name__}.{name}: expected a reference, got {describe_value(value)}; write {hint}",
+            code="task-invalid",
+        )
+
+
+def check_models(models: object) -> None:
+    """Whether these are the models of an `Evaluate`."""
+    if not isinstance(models, tuple | list) or not all(isinstance(one, Reference) for one in models):
+        hint = f"write Evaluate((All(w),)) for one model, got {describe_value(models)}"
+        raise CoterieError(f"Evaluate.models: expected a tuple of references; {hint}", code="task-invalid")
+
+
+def describe_value(value: object) -> str:
+    """A value as error messages name it."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if value is None or isinstance(value, Reference):
+        return "None" if value is None else f"{type(value).__name__}(...)"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,120 @@
+"""Tasks: what a server may ask of clients. Frozen dataclasses, no computation.
+
+A task says what to do with the vectors that its references name (`core.references`); a reply is what came back
+(`core.replies`). Tasks carry tensors and numbers, never code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+from torch import Tensor
+
+from coterie.core.client_table import ByClient
+from coterie.core.constructors import explained
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.references import (
+    Best,
+    Pick,
+    Posterior,
+    Ref,
+    check_models,
+    check_references,
+    check_tensor,
+    describe_value,
+)
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Train from `start`: mean loss + mu/2 |theta - anchor|^2, with frozen logits and sample weights if given.
+
+    An auxiliary training, whose result is only looked at (to cluster, to find a newcomer's place), says keep=False: it
+    starts with a fresh optimiser and leaves nothing at the client, whatever `local` says.
+    """
+
+    usage: ClassVar[str] = "Fit(All(w), local=self.local)"
+
+    start: Ref
+    local: Local
+    anchor: Ref | None = None
+    mu: float | ByClient = 0.0
+    offset: Ref | None = None  # a frozen model whose logits are added to the trained model's own
+    weights: Posterior | None = None
+    save: str | None = None  # keep the result at the client under this name
+    send: bool = True  # whether the result is sent to the server
+    optimizer_slot: str = "optimizer"  # where a kept optimiser state lives
+    keep: bool = True  # whether the client keeps anything of this training
+    half: Literal[0, 1] | None = None  # train on one of two random halves of the samples, the same two all visit long
+    sketch: int | None = None  # send a sketch of the update, of so many numbers (see `core.sketch`)
+    on: Tensor | None = None  # ids; None is the whole cohort
+
+    def __post_init__(self) -> None:
+        check_references(self, "start", required=True)
+        check_references(self, "anchor", "offset")
+        if not isinstance(self.local, Local):
+            raise CoterieError(f"Fit.local: expected Local(...), got {describe_value(self.local)}", code="task-invalid")
+        if self.sketch is not None and self.sketch < 1:
+            raise CoterieError(f"Fit.sketch: at least 1 number, not {self.sketch}", code="task-invalid")
+        if self.save is not None and not self.keep:
+            raise CoterieError(
+                f"Fit: save='{self.save}' with keep=False; a training that is to be kept has keep=True",
+                code="task-invalid",
+            )
+
+    @property
+    def keeps_optimizer(self) -> bool:
+        """Whether the optimiser goes on from the state the client kept, and its state is kept again."""
+        return self.keep and self.local.keep_optimizer
+
+    @property
+    def clusters(self) -> Tensor | None:
+        """The cluster models (K, P) of which each client trains one; None where it trains another model, or none."""
+        return self.start.centers if self.keep and isinstance(self.start, Pick | Best) else None
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Score:
+    """How well each center fits the client's training data, a row of K numbers per client.
+
+    loss: mean loss. votes: share of samples on which the center is the best (lowest index wins a tie).
+    posterior: mean p(center | sample) under the prior.
+    """
+
+    centers: Tensor  # (K, P)
+    rule: Literal["loss", "votes", "posterior"] = "loss"
+    given: Ref | None = None
+    prior: Ref | None = None  # a (K,) vector; uniform when None
+    save: str | None = None  # keep the row at the client under this name
+    on: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_tensor(self, "centers")
+        check_references(self, "given", "prior")
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """Predict with the sum (or average) of the models' logits or, given mixture weights, the mixture of their
+    probabilities."""
+
+    usage: ClassVar[str] = "Evaluate((All(w),))"
+
+    models: tuple[Ref, ...]
+    mixture: Ref | None = None  # a (len(models),) vector
+    average: bool = False  # of the logits, instead of their sum
+    belongs: Ref | None = None  # a (K,) vector that is reported as the client's share in each cluster
+    split: Literal["train", "val", "test"] = "test"
+    on: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_references(self, "mixture", "belongs")
+        check_models(self.models)
+
+
+Task: TypeAlias = Fit | Score | Evaluate

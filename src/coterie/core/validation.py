@@ -1,0 +1,90 @@
+"""pydantic's errors in plain words: which key, what is wrong, what to write instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from coterie.core.errors import CoterieError, suggest
+from coterie.core.moved_options import advice
+
+T = TypeVar("T")
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+
+
+def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = True) -> CoterieError:
+    """One line per key, each naming the full key. named: beside its own keys, the thing takes a `name`."""
+    faults: dict[str, list[tuple[str, str, str]]] = {}  # per key: type, what is wrong, what was given
+    for fault in error.errors():
+        loc = [str(part) for part in fault["loc"] if not _is_branch(str(part))]
+        if not named and loc and loc[0].isdigit() and int(loc[0]) < len(_keys(kind, [])):
+            loc[0] = _keys(kind, [])[int(loc[0])]  # given by its place
+        key = ".".join([*([prefix] if prefix else []), *loc])
+        if fault["type"] in UNKNOWN:
+            keys = _keys(kind, loc[:-1]) + (["name"] if named and prefix and len(loc) == 1 else [])
+            inside = [f"{key}.{loc[-1]}" for key in keys if loc[-1] in _keys(kind, [*loc[:-1], key])]
+            said = f"unknown key. Did you mean '{inside[0]}'?" if inside else f"unknown key.{suggest(loc[-1], keys)}"
+            said = _moved(kind, loc, fault["input"], prefix, named) or said
+        elif fault["type"] == "missing":
+            said = "required, but not given"
+        elif fault["type"] == "unexpected_positional_argument":
+            said, loc, key = f"takes {len(_keys(kind, []))} arguments: {', '.join(_keys(kind, []))}", [], prefix
+        elif fault["type"] in ("dataclass_type", "model_type", "model_attributes_type"):
+            said = "expected keys and values, such as {'name': ...}"
+            if not named and fault["type"] == "dataclass_type":
+                said = f"expected {fault['ctx']['class_name']}(...)"
+        else:
+            said = _moved(kind, loc, fault["input"], prefix, named) or fault["msg"].removeprefix("Value error, ")
+        shown = not loc or isinstance(fault["input"], dict) or "unknown key" in said or fault["type"] == "missing"
+        faults.setdefault(key, []).append((fault["type"], said, "" if shown else f" (got {fault['input']!r})"))
+    lines = []
+    for key, found in faults.items():
+        # A union complains once per member; a value out of range has found its member.
+        ranged = [f for f in found if f[0] in RANGE] or found
+        words = " or ".join(dict.fromkeys(f[1] for f in ranged)) + ranged[0][2]
+        lines.append(f"{key}: {words}" if key else words)
+    return CoterieError("\n".join(lines), code=_code(error.errors()[0]["type"], named))
+
+
+def _code(fault: str, named: bool) -> str:
+    """The code for a type of pydantic's, in a configuration (`named`) or in the arguments of a constructor."""
+    if fault in UNKNOWN:
+        return "config-unknown-key" if named else "argument-unknown"
+    if fault == "missing":
+        return "config-missing-key" if named else "argument-missing"
+    return "config-invalid-value" if named else "argument-invalid"
+
+
+def _moved(kind: Any, loc: list[str], value: object, prefix: str, named: bool) -> str | None:
+    """What to write instead of an option that another method has now."""
+    name = getattr(kind, "__name__", "")
+    return advice(name, loc[0], value, prefix, in_python=not named) if len(loc) == 1 else None
+
+
+def _is_branch(part: str) -> bool:
+    """pydantic names the member of a union it tried; a user never wrote that."""
+    return part in ("int", "float", "str") or "[" in part or part.startswith("constrained")
+
+
+def _keys(kind: Any, path: list[str]) -> list[str]:
+    for part in path:
+        kind = get_type_hints(kind).get(part, object)
+        kind = next((a for a in get_args(kind) if _fields(a)), kind)
+    return _fields(kind)
+
+
+def _fields(kind: Any) -> list[str]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return list(kind.model_fields)
+    return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
+def settings_from(kind: type[T], **values: object) -> T:
+    """A validated settings object, its errors in plain words."""
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise explain(error, "", kind) from None

@@ -1,0 +1,226 @@
+"""A user's own arrays, per client, made into a Federation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from coterie.core.errors import CoterieError
+from coterie.core.naming import client_name
+from coterie.core.seeds import Purpose, generator
+from coterie.core.types import Kind
+from coterie.data.domain import Domain
+from coterie.data.federation import Federation
+from coterie.data.frames import as_text, named_alike
+from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts
+from coterie.data.ragged import Ragged
+from coterie.data.scale import Scale
+
+
+def _tensor(value: ArrayLike | Tensor, who: str, part: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        try:
+            # A copy: what the caller does to its array later is its own business.
+            value = torch.from_numpy(np.array(value))
+        except (TypeError, ValueError) as error:
+            raise CoterieError(f"data: {who}: {part} is not an array of numbers ({error})", code="data-type") from None
+    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
+
+
+def _numbered(
+    clients: Sequence[tuple[ArrayLike, ...]], who: Sequence[str]
+) -> tuple[Sequence[tuple[Any, ...]], tuple[str, ...] | None]:
+    """The clients with labels that are names as numbers, in the order of the sorted names; and the names."""
+    found = [[as_text(y) for y in arrays[1::2]] for arrays in clients]
+    given = [y for parts in found for y in parts if y is not None]
+    if not given:
+        return clients, None
+    kinds = ["numbers" if any(y is None for y in parts) else "names" for parts in found]
+    for client, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise CoterieError(
+                f"data: {who[client]} has labels that are {kind}, those of {who[0]} are {kinds[0]}", code="data-labels"
+            )
+    if kinds[0] == "numbers":
+        raise CoterieError(
+            "data: labels to train on are names, those to test on numbers, or the other way about", code="data-labels"
+        )
+    names = np.unique(np.concatenate([y.ravel() for y in given]))
+    out = []
+    for arrays, parts in zip(clients, found, strict=True):
+        mine = list(arrays)
+        mine[1::2] = [np.searchsorted(names, y) for y in parts if y is not None]
+        out.append(tuple(mine))
+    return out, tuple(map(str, names))
+
+
+def _same_kind(who: str, x: Tensor, y: Tensor, first_x: Tensor, first_y: Tensor, first_who: str) -> None:
+    """All parts of all clients must go into one table."""
+    if len(x) != len(y):
+        raise CoterieError(f"data: {who} has {len(x)} inputs but {len(y)} labels", code="data-shape")
+    for mine, first, what in ((x, first_x, "samples"), (y, first_y, "labels")):
+        if mine.shape[1:] != first.shape[1:]:
+            raise CoterieError(
+                f"data: {who} has {what} of shape {tuple(mine.shape[1:])}, {first_who} of {tuple(first.shape[1:])}",
+                code="data-shape",
+            )
+        if mine.is_floating_point() != first.is_floating_point():
+            raise CoterieError(f"data: {who} has {mine.dtype} {what}, {first_who} has {first.dtype}", code="data-shape")
+
+
+def split_at_random(n: int, test: float, seed: int, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of a client's n samples it trains on and which are held out, both ascending; one always stays."""
+    if not 0 <= test < 1:
+        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}", code="data-split")
+    order = generator(seed, Purpose.PARTITION, client).permutation(n)
+    held = min(round(test * n), max(n - 1, 0))
+    return np.sort(order[held:]), np.sort(order[:held])
+
+
+class _Table:
+    """The samples of all clients end to end, and which are whose."""
+
+    def __init__(self, who: Sequence[str], task: Kind | None, test_share: float, seed: int) -> None:
+        self._who, self._task, self._test_share, self._seed = who, task, test_share, seed
+        self._start = 0
+        self.xs: list[Tensor] = []
+        self.ys: list[Tensor] = []
+        self.train: list[ArrayLike] = []
+        self.test: list[ArrayLike] = []
+        self.validation: list[NDArray[np.bool_]] = []  # of each client's samples: those given for validation
+
+    def add(self, client: int, arrays: tuple[ArrayLike, ...]) -> None:
+        """The arrays of the next client."""
+        parts = self._parts(self._who[client], arrays)
+        n, start = len(parts[1]), self._start
+        if len(parts) == 2:
+            kept, held = split_at_random(n, self._test_share, self._seed, client)
+            self.train.append(kept + start)
+            self.test.append(held + start)
+        else:
+            known = sum(len(y) for y in parts[1:-1:2])  # to train and, if they are given, to validate on
+            self.train.append(np.arange(known) + start)
+            self.test.append(np.arange(len(parts[-1])) + start + known)
+        self.validation.append(np.zeros(sum(len(y) for y in parts[1::2]), dtype=bool))
+        if len(parts) == 6:
+            self.validation[-1][n : n + len(parts[3])] = True
+        self.xs += parts[::2]
+        self.ys += parts[1::2]
+        self._start += sum(len(y) for y in parts[1::2])
+
+    def _parts(self, who: str, arrays: tuple[ArrayLike, ...]) -> list[Tensor]:
+        """The arrays as tensors, checked."""
+        if len(arrays) not in (2, 4, 6):
+            raise CoterieError(
+                f"data: {who} has {len(arrays)} arrays; give (x, y), (x_train, y_train, x_test, y_test) "
+                "or (x_train, y_train, x_val, y_val, x_test, y_test)",
+                code="data-shape",
+            )
+        parts = [_tensor(a, who, "x" if i % 2 == 0 else "y") for i, a in enumerate(arrays)]
+        for i in range(1, len(parts), 2):
+            refuse_vectors(parts[i], who, self._task)
+            parts[i] = as_task(parts[i], self._task, who)
+        for x, y in zip(parts[::2], parts[1::2], strict=True):
+            _same_kind(who, x, y, (self.xs or parts)[0], (self.ys or parts[1:])[0], self._who[0])
+        return parts
+
+
+def _outcomes(y: Tensor) -> Tensor:
+    """Targets as (n, targets), labels as (n,)."""
+    if y.is_floating_point():
+        return y.reshape(len(y), -1)
+    if y.numel() != len(y):
+        raise CoterieError(
+            f"data: labels are one whole number per sample, these have shape {tuple(y.shape[1:])} each",
+            code="data-labels",
+        )
+    return y.reshape(-1).long()
+
+
+def from_arrays(
+    clients: Sequence[tuple[ArrayLike, ...]],
+    test: float,
+    truth: Sequence[int] | None,
+    outputs: int | None,
+    seed: int,
+    task: Kind | None = None,
+    names: Sequence[str] | None = None,
+    standardise: bool = False,
+) -> Federation:
+    """See `Federation.from_arrays`."""
+    if task not in (None, "classification", "regression"):
+        raise CoterieError(
+            f"from_arrays: task is 'classification' or 'regression', not {task!r}", code="argument-invalid"
+        )
+    names = _names(names, len(clients))
+    who = [client_name(names, client) for client in range(len(clients))]
+    clients, features = named_alike(clients, who)
+    clients, called = _numbered(clients, who)
+    if called is not None and task == "regression":
+        raise CoterieError(
+            "data: the targets are names, and task is regression; write numbers or leave task out", code="data-labels"
+        )
+    table = _Table(who, task, test, seed)
+    for client, arrays in enumerate(clients):
+        table.add(client, arrays)
+    if not table.xs:
+        raise CoterieError("data: a federation needs at least one client", code="data-empty")
+    if truth is not None and len(truth) != len(clients):
+        raise CoterieError(f"data: truth names {len(truth)} clients, the data has {len(clients)}", code="data-shape")
+    y = _outcomes(torch.cat(table.ys))
+    regression = y.is_floating_point()
+    if not regression and task is None and outputs is None and called is None and len(y):
+        warn_of_amounts(y, "y", "If they are amounts, write task='regression'; if classes, task='classification'.")
+    shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
+    x, rows = torch.cat(table.xs), Ragged.of(table.train)
+    return Federation(
+        (Domain(x, y, standard_scale(x[rows.numbers])) if standardise else Domain(x, y),),
+        rows,
+        Ragged.of(table.test),
+        kind="regression" if regression else "classification",
+        outputs=outputs or shown,
+        truth=None if truth is None else np.asarray(truth, dtype=np.int64),
+        names=names,
+        class_names=called,
+        features=features,
+        marked=np.concatenate(table.validation) if any(mark.any() for mark in table.validation) else None,
+    )
+
+
+def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found = tuple(map(str, names))
+    if len(found) != clients:
+        raise CoterieError(f"from_arrays: {len(found)} names for {clients} clients; give one each", code="client-names")
+    twice = [name for name in found if found.count(name) > 1] if len(set(found)) < clients else []
+    if twice:
+        raise CoterieError(f"from_arrays: two clients are called '{twice[0]}'; names are unique", code="client-names")
+    return found
+
+
+def standard_scale(x: Tensor) -> Scale:
+    """To mean 0 and deviation 1 per feature, as measured on these samples; what is constant becomes 0."""
+    if not len(x):
+        return Scale()
+    std, mean = torch.std_mean(x.double(), 0, correction=0)
+    constant = x.amin(0) == x.amax(0)  # by rounding, its deviation need not be 0
+    dtype = torch.get_default_dtype()
+    return Scale(1.0, mean.to(dtype), torch.where(constant, 1.0, std).to(dtype))
+
+
+def standard_inputs(federation: Federation) -> Federation:
+    """With inputs at mean 0 and deviation 1, as measured on the training samples of all clients."""
+    rows, first, seen = federation.train.numbers, 0, []
+    for domain in federation.domains:
+        mine = rows[(rows >= first) & (rows < first + len(domain.y))]
+        seen.append(domain.x[mine - first])
+        first += len(domain.y)
+    scale = standard_scale(torch.cat(seen))
+    return replace(federation, domains=tuple(replace(domain, scale=scale) for domain in federation.domains))

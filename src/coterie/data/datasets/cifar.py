@@ -1,0 +1,73 @@
+"""CIFAR-10, in the authors' binary format: per image a label byte, then the red, green and blue planes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT
+from coterie.data.dataset import Dataset
+from coterie.data.datasets.facts import CIFAR, CIFAR_BATCHES, CIFAR_FILES, CIFAR_RECORD
+from coterie.data.download.cache import DatasetSpec, opened
+from coterie.data.transforms import Normalise, image_scale
+
+
+def rebuild(raw: Path, into: Path) -> None:
+    """The original batches from pictures in which every row of pixels is one image, and labels in json.
+
+    A picture has 10 million pixels, well below Pillow's guard against decompression bombs.
+    """
+    try:
+        train = json.loads((raw / "train_lables.json").read_text("utf-8"))
+        labels = np.asarray([*train, *json.loads((raw / "test_lables.json").read_text("utf-8"))], np.uint8)
+        for batch, name in enumerate(CIFAR_BATCHES):
+            with Image.open(raw / f"{name}.png") as picture:
+                pixels = np.asarray(picture.convert("RGB"))
+            n = len(pixels)
+            planes = pixels.reshape(n, 32 * 32, 3).transpose(0, 2, 1).reshape(n, -1)
+            mine = labels[batch * n : (batch + 1) * n, None]
+            np.concatenate([mine, planes], axis=1).tofile(into / f"{name}.bin")
+    except (OSError, ValueError, TypeError, Image.DecompressionBombError) as error:
+        raise CoterieError(f"the pictures are not those expected ({error})", code="data-file-damaged") from None
+
+
+def _read(path: Path) -> NDArray[np.uint8]:
+    records = np.fromfile(path, np.uint8)
+    if len(records) % CIFAR_RECORD:
+        raise CoterieError(
+            f"{path.name} is cut short: {len(records):,} bytes are no multiple of {CIFAR_RECORD:,}",
+            code="data-file-damaged",
+        )
+    records = records.reshape(-1, CIFAR_RECORD)
+    if len(records) and records[:, 0].max() > 9:
+        raise CoterieError(f"{path.name} has labels outside 0..9", code="data-labels")
+    return records
+
+
+@dataclass(frozen=True, config=STRICT)
+class CIFAR10:
+    """60,000 photographs of ten kinds of animals and vehicles, RGB 32x32."""
+
+    normalise: Normalise = "symmetric"  # unit: 0..1; symmetric: -1..1; standard: by channel; pixel: by pixel (FedProx)
+    path: str | None = None  # a directory with the six .bin files or the archive, or the archive itself
+
+    paper: ClassVar[str] = "Krizhevsky 2009, Learning multiple layers of features from tiny images"
+    spec: ClassVar[DatasetSpec] = CIFAR
+
+    def __call__(self) -> Dataset:
+        """Load it, fetching it first if it is not in the cache."""
+        with opened(self.spec, self.path) as files:
+            batches = [_read(files[name]) for name in CIFAR_FILES]
+        records = np.concatenate(batches)
+        x = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy())
+        y = torch.from_numpy(records[:, 0].astype(np.int64))
+        official = np.arange(len(y)) >= len(y) - len(batches[-1])
+        return Dataset("cifar10", x, y, 10, image_scale(x, self.normalise, ~official), official)

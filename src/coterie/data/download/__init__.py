@@ -1,0 +1,1 @@
+"""Fetching public data sets and keeping them."""

@@ -1,0 +1,1 @@
+"""Files of a user's own: tables, arrays, images."""

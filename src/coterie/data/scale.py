@@ -1,0 +1,48 @@
+"""How stored numbers become a network's inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from coterie.data.frames import column_names, columns
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """How stored numbers become inputs: (x / divisor - mean) / std, with numbers or tensors that fit a sample."""
+
+    divisor: float = 1.0
+    mean: float | Tensor = 0.0
+    std: float | Tensor = 1.0
+    features: tuple[str, ...] | None = None  # the columns of a table that it takes, in their order
+
+    def __call__(self, x: Tensor | ArrayLike) -> Tensor:
+        if self.features is not None and column_names(x) is not None:
+            x = columns(x, self.features, "scale")
+        stored = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x))
+        x = stored.to(torch.get_default_dtype())
+        if self.plain:
+            return x
+        # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
+        x = x / self.divisor if x is stored else x.div_(self.divisor)
+        return x.sub_(self.mean).div_(self.std)
+
+    @property
+    def uniform(self) -> bool:
+        """The same for every number of a sample, wherever it lies."""
+        return isinstance(self.mean, float) and isinstance(self.std, float)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it leaves numbers as they are."""
+        return self.uniform and (self.divisor, self.mean, self.std) == (1.0, 0.0, 1.0)
+
+    def bytes(self) -> bytes:
+        """What it does, for a checksum."""
+        parts = (torch.as_tensor(value, dtype=torch.float64) for value in (self.divisor, self.mean, self.std))
+        return b"".join(part.contiguous().numpy().tobytes() for part in parts)

@@ -1,0 +1,1 @@
+"""Clients spread over a Ray cluster."""

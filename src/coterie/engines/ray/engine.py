@@ -1,0 +1,302 @@
+"""Many machines: the same work as `workers`, carried by Ray.
+
+Chunks of clients go to one actor per core. The tasks of a visit are put into Ray's store once, what clients keep
+travels with their chunk and comes back with the answers, and trained models stay where they are until they are needed
+(`ray_models`). A chunk that dies with its process or its machine is tried again elsewhere, client by client: a client's
+work follows from the visit, its data and what it keeps, so that it gives the same whoever does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from coterie.client.answers import FitAnswer, VisitResult
+from coterie.client.memory import Memory
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.core.naming import client_name
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit
+from coterie.data.federation import Federation
+from coterie.engines.chunks import CHUNKS_PER_WORKER, make_chunks
+from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, restrict
+from coterie.engines.ray.cluster import head_answers, join
+from coterie.engines.ray.models import NodeModels, RayModels
+from coterie.engines.ray.worker import Worker, buffers, sending
+
+AHEAD = 2  # chunks an actor has at a time: one in work, one so that it need not wait for the next
+TRIES = 3  # of a client whose process dies, and of an actor that does not start
+PATIENCE = 10.0  # seconds without any news before the cluster is looked at anew
+SILENT = 3  # times that, with no worker at all, before it is said
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Actor:
+    """A worker that is ready, and where."""
+
+    handle: Any
+    node: str
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredVisit:
+    """A visit in Ray's store, the tasks of it that bring models, and what clients kept before it."""
+
+    visit: Any  # a reference
+    sends: tuple[int, ...]
+    keeps: Mapping[int, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class _SentChunk:
+    """A chunk that an actor has been given."""
+
+    actor: _Actor
+    clients: tuple[int, ...]
+    models: tuple[Any, ...]  # references, one for each task that brings some
+
+
+@dataclass(frozen=True, eq=False)
+class _ChunkResult:
+    """The results of a chunk; its models by the number of their task."""
+
+    results: tuple[tuple[int, VisitResult | Missing], ...]
+    parts: Mapping[int, NodeModels]
+
+
+class Ray:
+    """Spreads visits over a Ray cluster: `workers` actors, or one per core of all its machines."""
+
+    arithmetic = "ray"  # means are summed up where the models lie, in double precision
+
+    def __init__(
+        self, model: Model, federation: Federation, workers: int | None, address: str | None, cores: int
+    ) -> None:
+        self.federation = federation
+        self.memory = Memory()
+        self._n = federation.roster.n
+        self._joined = join(address, workers or cores)
+        import ray
+
+        self._ray, self._workers, self._failed, self._silent = ray, workers, 0, 0
+        self._row = (model.size, next(model.blueprint.parameters()).dtype)
+        self._actors: list[_Actor] = []
+        self._starting: dict[Any, Any] = {}  # by the reference that tells when it is ready
+        self._head, self._gone = ray.get_runtime_context().gcs_address, False
+        try:
+            with buffers():
+                self._job = ray.put((model, federation))
+            self._start_actors()
+        except Exception as error:
+            self.close()
+            if isinstance(error, CoterieError):
+                raise
+            raise CoterieError(
+                f"engine: model or data cannot be sent to other machines: {_last_line(error)}. Build what holds open "
+                "files, locks or connections where it is used",
+                code="engine-not-portable",
+            ) from None
+
+    def visit(self, visit: Visit) -> Outcome:
+        """See `Engine.visit`."""
+        keeps = {client: dict(self.memory.read(client)) for client in visit.ids.tolist()}
+        with buffers():
+            # A copy: what a visit has looked up for itself is of no use to another process.
+            sent = self._ray.put(dataclasses.replace(restrict(visit, visit.ids)))
+        stored = _StoredVisit(sent, tuple(sending(visit)), keeps)
+        answers, missing, parts = ReplyBuilder(visit), dict[int, Missing](), list[Mapping[int, NodeModels]]()
+        written: dict[int, Mapping[str, Tensor]] = {}
+        chunks = make_chunks(visit.ids, self._n[visit.ids], CHUNKS_PER_WORKER * self._wanted())
+        for chunk in self._run_chunks(stored, chunks):
+            for client, result in chunk.results:
+                if isinstance(result, Missing):
+                    missing[client] = result
+                    continue
+                answers.add(client, result.answers)
+                written[client] = {slot: value.clone() for slot, value in result.keeps.items()}
+            parts.append(chunk.parts)
+        for client, values in written.items() if visit.keep else ():
+            self.memory.write(client, values)
+        replies = list(answers.replies())
+        for number in stored.sends:
+            reply, mine = replies[number], [part[number] for part in parts if number in part]
+            if isinstance(reply, Fitted) and mine:
+                task = visit.tasks[number]
+                assert isinstance(task, Fit)
+                again = partial(self._train_again, stored, number)
+                measure = partial(self._measure, stored, number)
+                models = RayModels(reply.ids, mine, self._row, self, again, task.start, measure)
+                replies[number] = dataclasses.replace(reply, sent=models)
+        return Outcome(tuple(replies), tuple(missing[c] for c in sorted(missing)))
+
+    def combine(self, node: str, shares: Sequence[Tensor], models: Sequence[Any]) -> Any:
+        """See `Carrier.combine`."""
+        actor = next((actor for actor in self._actors if actor.node == node), None)
+        if actor is None:
+            return None
+        with buffers():
+            return actor.handle.combine.remote(shares, *models)
+
+    def _measure(
+        self, stored: _StoredVisit, number: int, node: str, ids: Tensor, choice: Tensor | None, models: Sequence[Any]
+    ) -> Any:
+        """See `Measure`; what clients started from is in the visit, which the node has already."""
+        actor = next((actor for actor in self._actors if actor.node == node), None)
+        if actor is None:
+            return None
+        with buffers():
+            return actor.handle.norms.remote(stored.visit, number, ids, choice, *models)
+
+    def close(self) -> None:
+        """Let the actors go, and the cluster, if it was joined here."""
+        for handle in [*(actor.handle for actor in self._actors), *self._starting.values()] if not self._gone else ():
+            with contextlib.suppress(Exception):
+                self._ray.kill(handle)
+        self._actors, self._starting, self._job = [], {}, None
+        if self._joined:
+            self._ray.shutdown()
+
+    # ----------------------------------------------------------------------------------------------------- a visit
+
+    def _run_chunks(self, stored: _StoredVisit, chunks: Iterable[tuple[int, ...]]) -> Iterator[_ChunkResult]:
+        """Run the chunks; results in whatever order they come back."""
+        waiting, sent_chunks, deaths = deque(chunks), dict[Any, _SentChunk](), Counter[int]()
+        self._start_actors()
+        while waiting or sent_chunks:
+            for actor in self._actors:
+                many = sum(sent.actor is actor for sent in sent_chunks.values())
+                for _ in range(min(AHEAD - many, len(waiting))):
+                    ref, sent = self._send(actor, stored, waiting.popleft())
+                    sent_chunks[ref] = sent
+            for ref in self._wait(list(sent_chunks)):
+                if ref not in sent_chunks:
+                    continue
+                try:
+                    results = self._ray.get(ref)
+                except self._ray.exceptions.RayTaskError as error:
+                    raise CoterieError(
+                        f"engine: a worker failed: {_last_line(error)}", code="engine-worker-failed"
+                    ) from None
+                except self._ray.exceptions.RayError as error:
+                    gone = sent_chunks[ref].actor
+                    lost = [sent_chunks.pop(r).clients for r in list(sent_chunks) if sent_chunks[r].actor is gone]
+                    # An actor does one chunk after another: the oldest was in work, those behind it are not to blame.
+                    waiting.extend(lost[1:])
+                    deaths.update(lost[0])
+                    waiting.extend((client,) for client in lost[0] if deaths[client] < TRIES)
+                    given_up = [client for client in lost[0] if deaths[client] >= TRIES]
+                    if given_up:
+                        why = f"the process that computed it died {TRIES} times ({type(error).__name__})"
+                        yield _ChunkResult(tuple((client, Missing(client, why)) for client in given_up), {})
+                    self._drop(gone)
+                    continue
+                yield _chunk_result(sent_chunks.pop(ref), results, stored.sends)
+
+    def _send(self, actor: _Actor, stored: _StoredVisit, clients: tuple[int, ...]) -> tuple[Any, _SentChunk]:
+        visit_chunk = actor.handle.visit_chunk.options(num_returns=1 + len(stored.sends))
+        with buffers():
+            refs = visit_chunk.remote(stored.visit, clients, [stored.keeps[client] for client in clients])
+        first, *models = refs if stored.sends else [refs]
+        return first, _SentChunk(actor, clients, tuple(models))
+
+    def _train_again(self, stored: _StoredVisit, number: int, lost: Iterable[tuple[int, ...]]) -> list[NodeModels]:
+        """The models of clients whose node died with them, trained once more."""
+        found: list[NodeModels] = []
+        for chunk in self._run_chunks(stored, lost):
+            for client, result in chunk.results:
+                if isinstance(result, Missing):
+                    who = client_name(self.federation.names, client)
+                    raise CoterieError(
+                        f"engine: the model of {who} was lost with its node: {result.reason}", code="engine-lost"
+                    )
+            found.append(chunk.parts[number])
+        return found
+
+    # -------------------------------------------------------------------------------------------------- the cluster
+
+    def _wanted(self) -> int:
+        """How many actors there should be: the cluster may have grown or lost machines."""
+        if not head_answers(self._head):
+            self._gone = True
+            raise CoterieError(
+                f"engine: the Ray cluster is gone, nobody answers at {self._head}. Start it again and go on from the "
+                "last checkpoint: coterie run --resume DIRECTORY (in Python resume=True)",
+                code="engine-lost",
+            )
+        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        return max(1, min(self._workers or cores, len(self.federation)))
+
+    def _start_actors(self) -> None:
+        for _ in range(self._wanted() - len(self._actors) - len(self._starting)):
+            handle = self._ray.remote(Worker).options(num_cpus=1, max_restarts=0).remote()
+            handle.look_in.remote(sys.path)
+            self._starting[handle.begin.remote(self._job)] = handle
+
+    def _drop(self, actor: _Actor) -> None:
+        self._actors.remove(actor)
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor.handle)
+        self._start_actors()
+
+    def _wait(self, sent_chunks: list[Any]) -> list[Any]:
+        """Wait until a chunk is back or an actor has started; the latter joins the others here."""
+        ready: list[Any] = self._ray.wait([*sent_chunks, *self._starting], timeout=PATIENCE)[0]
+        for ref in ready:
+            if ref in self._starting:
+                self._add_actor(ref, self._starting.pop(ref))
+        if not ready:
+            self._start_actors()
+            self._silent += not self._actors
+            if not self._actors and self._silent == SILENT:
+                free = self._ray.available_resources().get("CPU", 0)
+                log.warning("Ray has not started a worker yet (%d of its cores are free); waiting", free)
+        return ready
+
+    def _add_actor(self, ref: Any, handle: Any) -> None:
+        try:
+            self._actors.append(_Actor(handle, self._ray.get(ref)))
+            self._failed = 0
+        except self._ray.exceptions.RayTaskError as error:
+            raise CoterieError(
+                f"engine: the workers cannot take on the model or the data: {_last_line(error)}. Modules of your own "
+                "must be importable on every machine of the cluster (PYTHONPATH), or be defined in your script itself",
+                code="engine-not-portable",
+            ) from None
+        except self._ray.exceptions.RayError as error:
+            self._failed += 1
+            if self._failed >= TRIES:
+                raise CoterieError(
+                    f"engine: {TRIES} Ray workers in a row could not start; is the same coterie installed on every "
+                    f"machine? The last one: {_last_line(error)}",
+                    code="engine-worker-failed",
+                ) from None
+            self._start_actors()
+
+
+def _chunk_result(sent: _SentChunk, results: Sequence[VisitResult | Missing], sends: Sequence[int]) -> _ChunkResult:
+    results_by_client = tuple(zip(sent.clients, results, strict=True))
+    parts = {}
+    for number, models in zip(sends, sent.models, strict=True):
+        there = [
+            c for c, r in results_by_client if isinstance(r, VisitResult) and isinstance(r.answers[number], FitAnswer)
+        ]
+        if there:
+            parts[number] = NodeModels(tuple(there), sent.actor.node, models)
+    return _ChunkResult(results_by_client, parts)
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

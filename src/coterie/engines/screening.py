@@ -1,0 +1,170 @@
+"""Which updates the server accepts: one far larger than the cohort's median is rejected, and its client is named.
+
+An update is rejected when its norm exceeds `update_bound` times the median norm. Two things keep honest clients safe.
+The norm of an update grows like the square root of the number of local steps, so a client that makes more steps than
+the median is allowed that much more. And updates shrink as training converges, while a client with new data still has
+far to go: the median is the largest of any round so far. Where the server does not know the start (a client's own
+model), the norm of the model itself is compared. This stops broken and crude replies; it is not robust aggregation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.core.client_table import ByClient
+from coterie.core.references import All, Estimated, Mix, OneRow, Ref, rows_of, vectors_of
+from coterie.core.replies import Fitted, RemoteModels, Reply
+from coterie.core.tasks import Fit, Task
+from coterie.engines.contract import Missing
+
+SMALLEST = 5  # replies; among fewer, the median says little
+CHUNK = 1 << 21  # numbers that are subtracted at a time
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Whose updates were rejected and why, and the median norm of a visit's updates (None where none was measured)."""
+
+    rejected: tuple[Missing, ...] = ()
+    median: float | None = None
+
+
+def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale: float) -> Screened:
+    """Compare the norms of a visit's updates. bound: 0 is none; scale: the largest median of earlier rounds."""
+    rejected: dict[int, Missing] = {}
+    medians: list[float] = []
+    for task, reply in zip(tasks, replies, strict=True) if bound else ():
+        if not isinstance(task, Fit) or not isinstance(reply, Fitted):
+            continue
+        if reply.sent is None or len(reply.ids) < SMALLEST:
+            continue
+        norms, known = _norms(task, reply), start_known(task.start)
+        median = float(norms.nanmedian())
+        if known:
+            medians.append(median)
+        least = max(scale if known else 0.0, median) or _size_of(task.start)
+        if not least or not math.isfinite(least):  # most have diverged: nobody stands out
+            continue
+        allowed = bound * least * _more_steps(task, reply.n)
+        for i in torch.nonzero(~(norms <= allowed))[:, 0].tolist():
+            client = int(reply.ids[i])
+            rejected[client] = Missing(client, _why(float(norms[i]), least, bound, known))
+    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
+
+
+def without(reply: Reply, clients: Sequence[int]) -> Reply:
+    """A reply as if these clients had not answered."""
+    keep = ~torch.isin(reply.ids, torch.tensor(list(clients), dtype=torch.int64))
+    if bool(keep.all()):
+        return reply
+    rows = torch.nonzero(keep)[:, 0]
+    left: dict[str, Any] = {f.name: _only(getattr(reply, f.name), rows) for f in dataclasses.fields(reply)}
+    return dataclasses.replace(reply, **left)
+
+
+def _only(value: Tensor | RemoteModels | None, rows: Tensor) -> Tensor | RemoteModels | None:
+    if value is None or isinstance(value, Tensor):
+        return value if value is None else value[rows]
+    return SelectedModels(value, rows)
+
+
+class SelectedModels:
+    """Some rows of models that lie elsewhere."""
+
+    def __init__(self, whole: RemoteModels, rows: Tensor) -> None:
+        self._whole, self._rows, self.dtype = whole, rows, whole.dtype
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Of these rows."""
+        return self._whole.nbytes // max(len(self._whole), 1) * len(self)
+
+    def combined(self, share: Tensor) -> Tensor:
+        """See `RemoteModels.combined`."""
+        wide = share.new_zeros(len(share), len(self._whole))
+        wide[:, self._rows] = share
+        return self._whole.combined(wide)
+
+    def gathered(self) -> Tensor:
+        """See `RemoteModels.gathered`."""
+        return self._whole.gathered()[self._rows]
+
+    def norms(self, choice: Tensor | None) -> Tensor:
+        """See `RemoteModels.norms`."""
+        wide = None
+        if choice is not None:
+            wide = choice.new_zeros(len(self._whole))
+            wide[self._rows] = choice
+        return self._whole.norms(wide)[self._rows]
+
+
+# ------------------------------------------------------------------------------------------------------------- norms
+
+
+def start_known(start: Ref) -> bool:
+    """Whether the server knows the model that a client started from."""
+    return isinstance(start, All | OneRow) or (isinstance(start, Mix) and isinstance(start.weights, ByClient))
+
+
+def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor:
+    """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
+    if not len(models):
+        return torch.empty(0)
+    many = max(1, CHUNK // models.shape[1])
+    found = []
+    for first in range(0, len(models), many):
+        some = slice(first, first + many)
+        begin = _starts(start, ids[some], None if choice is None else choice[some])
+        moved = models[some] if begin is None else models[some] - begin
+        found.append(torch.linalg.vector_norm(moved, dim=1, dtype=torch.promote_types(moved.dtype, torch.float32)))
+    return torch.cat(found)
+
+
+def _norms(task: Fit, reply: Fitted) -> Tensor:
+    sent = reply.sent
+    if isinstance(sent, Tensor):
+        return norms_of(sent, task.start, reply.ids, reply.choice).double()
+    assert sent is not None
+    return sent.norms(reply.choice).double()
+
+
+def _starts(start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor | None:
+    """What these clients started from: (n, P), (1, P) if all from the same; None where the server does not know."""
+    if isinstance(start, Mix):
+        weights = start.weights
+        return weights.at(ids).to(start.centers.dtype) @ start.centers if isinstance(weights, ByClient) else None
+    found = rows_of(start, ids, choice)
+    if found is None:
+        return None
+    centers, rows = found
+    return centers if len(centers) == 1 else centers[rows]
+
+
+def _size_of(start: Ref) -> float:
+    """The norm of what clients start from: how far is far, where most did not move at all."""
+    vectors = None if isinstance(start, Estimated) else vectors_of(start)
+    return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
+
+
+def _more_steps(task: Fit, n: Tensor) -> Tensor:
+    """How much longer an update may be because its client makes more local steps than the median client."""
+    local = task.local
+    if local.steps is not None or local.batch == "full":
+        return torch.ones(len(n), dtype=torch.float64)
+    steps = (n.double() / local.batch).ceil()
+    return (steps / steps.median()).clamp(min=1).sqrt()
+
+
+def _why(norm: float, least: float, bound: float, known: bool) -> str:
+    what = "update" if known else "model"
+    return f"{what} rejected: its norm is {norm:.1e}, more than {bound:g} times the median {least:.1e} (update_bound)"

@@ -1,0 +1,1 @@
+"""Methods with a part taken away, as their papers compare them."""

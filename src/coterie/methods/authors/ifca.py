@@ -1,0 +1,28 @@
+"""IFCA as in its authors' code, where clients count alike; and as the authors of CAM run it.
+
+These have a client choose the center of most correct answers (choose_by: accuracy).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from coterie.clustering.averaging import Weighting
+from coterie.core.constructors import dataclass
+from coterie.core.references import Best
+from coterie.core.types import STRICT
+from coterie.methods.ifca import IFCA
+
+
+@dataclass(frozen=True, config=STRICT)
+class IFCAAuthors(IFCA):
+    """IFCA as in its authors' code: clients count alike, whatever their size."""
+
+    weights: Weighting = "equal"
+    choose_by: Literal["loss", "accuracy"] = "loss"  # accuracy: as the authors of CAM run it
+
+    def best(self, centers: Tensor) -> Best:
+        """The center of least loss, or of most correct answers, on a client's own training data."""
+        return Best(centers, by=self.choose_by)

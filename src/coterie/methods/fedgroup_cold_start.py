@@ -1,0 +1,64 @@
+"""FedGroup's groups, and the group cold start (Algorithm 3) that makes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from coterie.clustering.algorithms import agglomerate, by_first_member, edc_features, fresh_kmeans, madc
+from coterie.clustering.averaging import mean_by
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort
+from coterie.core.replies import Fitted
+from coterie.methods.cluster_count import ClusterCount, count
+from coterie.methods.hard_clusters import Clusters, assigned
+
+Grouping: TypeAlias = Literal["edc", "madc"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups(Clusters):
+    """Groups, their first updates, and the model everyone is measured from. One group without updates: not begun."""
+
+    w0: Tensor  # (P,)
+    updates: Tensor  # (m, d), or (0, d) before the cold start
+    clustered: Tensor  # ids of those who made the groups
+
+    def measured_from(self) -> Tensor:
+        """w0, from which everyone is pre-trained."""
+        return self.w0[None]
+
+    @staticmethod
+    def none(w0: Tensor, features: Tensor) -> Groups:
+        """Before the cold start there is w0, and nobody belongs anywhere."""
+        nobody = torch.empty(0, dtype=torch.int64)
+        return Groups(w0[None], ByClient.empty(), features, w0, w0.new_empty(0, len(features)), nobody)
+
+    def between(self, eta_g: float) -> Groups:
+        """Algorithm 2, line 18: w_j + eta_g * sum over the other groups of w_l / |w_l|."""
+        if not eta_g:
+            return self
+        units = functional.normalize(self.centers)
+        return dataclasses.replace(self, centers=self.centers + eta_g * (units.sum(0) - units))
+
+
+def alike(updates: Tensor, k: ClusterCount, grouping: Grouping, cohort: Cohort) -> Tensor:
+    """Which of the pre-trained clients belong together, by EDC or MADC."""
+    equal = torch.ones(len(updates), dtype=torch.float64)
+    m = count(functional.normalize(updates), k, equal, cohort)
+    if grouping == "madc":
+        return agglomerate(madc(updates), k=m, linkage="complete")
+    return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, cohort.rng))
+
+
+def grouped(state: Groups, reply: Fitted, labels: Tensor) -> Groups:
+    """A group starts at the unweighted mean of its members' models, w0 + mean update (line 16)."""
+    rows = state.w0.repeat(int(labels.max()) + 1, 1)
+    centers = mean_by(labels, reply.models, torch.ones(len(labels)), empty=rows)
+    updates = state.represent(centers - state.w0)
+    groups = dataclasses.replace(state, centers=centers, updates=updates, clustered=reply.ids)
+    return assigned(groups, reply.ids, labels)

@@ -1,0 +1,96 @@
+"""What hard clustering methods share: K models, who belongs to which, and how the unmet begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from coterie.clustering.algorithms import cosines
+from coterie.clustering.averaging import mean_by
+from coterie.core.client_table import ByClient
+from coterie.core.errors import NoAnswerError
+from coterie.core.references import Pick
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Evaluate, Score
+from coterie.methods.contract import Ask
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """K models and who belongs to which."""
+
+    centers: Tensor  # (K, P)
+    labels: ByClient  # of the clients met so far
+    features: Tensor  # positions in a model that represent a client: never running statistics
+
+    def represent(self, theta: Tensor) -> Tensor:
+        """What of these models (or updates) is compared."""
+        first, last = int(self.features[0]), int(self.features[-1])
+        if last - first + 1 == len(self.features):
+            return theta[..., first : last + 1]  # a view, not a copy
+        return theta[..., self.features]
+
+    def unmet(self, ids: Tensor) -> Tensor:
+        """Those of the clients that belong to no cluster yet."""
+        return ids[~self.labels.has(ids)]
+
+    def start(self, ids: Tensor) -> Pick:
+        """Everyone's own center; the unmet get the row behind them, the mean of all centers."""
+        if len(self.centers) == 1:  # the mean of one center is that center
+            return Pick(self.centers, ByClient(ids, self.labels.at(ids, default=0)))
+        rows = torch.cat([self.centers, self.centers.mean(0, keepdim=True)])
+        return Pick(rows, ByClient(ids, self.labels.at(ids, default=len(self.centers))))
+
+    def measured_from(self) -> Tensor:
+        """Models (r, P) that clients' updates are measured from in any round; CAM keeps these measures comparable."""
+        return self.centers[:0]
+
+    def predictor(self) -> Evaluate:
+        """A client predicts with its cluster's model."""
+        return Evaluate((Pick(self.centers, self.labels),))
+
+
+def least_loss(centers: Tensor, ids: Tensor, ask: Ask) -> ByClient:
+    """The center that fits each of these clients best, of those that answer: for clients without an update to go by."""
+    try:
+        reply = ask(Score(centers, on=ids))
+    except NoAnswerError:
+        return ByClient.empty()
+    return ByClient(reply.ids, reply.scores.argmin(1))
+
+
+C = TypeVar("C", bound=Clusters)
+
+
+def assigned(state: C, ids: Tensor, labels: Tensor) -> C:
+    """The state in which these clients belong to these clusters."""
+    return replace(state, labels=state.labels.put(ids, labels))
+
+
+def by_angle(state: C, ids: Tensor, updates: Tensor, directions: Tensor, ask: Ask) -> C:
+    """These clients join the cluster of the most similar direction; who has not moved has none, and goes by loss."""
+    moved = updates.any(1)
+    state = assigned(state, ids[moved], cosines(updates[moved], directions).argmax(1))
+    if moved.all():
+        return state
+    found = least_loss(state.centers, ids[~moved], ask)
+    return assigned(state, found.ids, found.values)
+
+
+def joined_by_loss(state: C, ids: Tensor, ask: Ask) -> C:
+    """Each of these clients that belongs to no cluster yet joins the one whose model has the least loss on its data."""
+    unmet = state.unmet(ids)
+    if not len(unmet):
+        return state
+    if len(state.centers) == 1:  # nothing to choose from
+        return assigned(state, unmet, torch.zeros_like(unmet))
+    found = least_loss(state.centers, unmet, ask)
+    return assigned(state, found.ids, found.values)
+
+
+def averaged(state: C, reply: Fitted, labels: Tensor, weights: Tensor) -> C:
+    """The M-step: every cluster becomes the weighted mean of its members' models; an empty one keeps its own."""
+    return replace(state, centers=mean_by(labels, reply, weights, empty=state.centers))

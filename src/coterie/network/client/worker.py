@@ -1,0 +1,156 @@
+"""The client's side: carries out requests on its own data and sends back answers only.
+
+Only networks of the catalogue are built, or those that the client was told to trust: a name that comes over the network
+is never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from coterie.client.runner import TaskRunner
+from coterie.core.decoder import parse_json
+from coterie.core.errors import CoterieError
+from coterie.core.hardware import one_thread
+from coterie.core.model import Model, loss_of
+from coterie.core.registry import MODELS
+from coterie.data.federation import ClientData, Federation
+from coterie.network.client.state_store import StateStore, next_version, remove_unused_versions
+from coterie.network.protocol.messages import (
+    NAMES,
+    PROTOCOL,
+    ClientInfo,
+    Hello,
+    ModelSpec,
+    Refusal,
+    VisitReply,
+    VisitRequest,
+    read_as_client,
+)
+from coterie.network.protocol.wire import LIMITS, Limits, Payload, encode
+from coterie.network.server.client_registry import Shape
+from coterie.training.build import named_model
+
+
+def _together(names: tuple[str, ...] | None) -> str:
+    """Names as one text that says whether two clients mean the same; too long, its fingerprint."""
+    text = ", ".join("".join(c if c.isprintable() else "?" for c in name) for name in names or ())
+    return text if len(text) <= NAMES else f"{len(names or ())} names, {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@dataclass
+class ClientWorker:
+    """Answers the server's messages. `load` returns the client's data, a federation of one, when it is first needed."""
+
+    name: str
+    load: Callable[[], Federation]
+    store: StateStore
+    trusted: tuple[str, ...] = ()  # networks of the client's own, as module:Net
+    limits: Limits = LIMITS
+    say: Callable[[str], None] = lambda _: None
+    _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
+
+    @cached_property
+    def federation(self) -> Federation:
+        """The data, checked."""
+        found = self.load().check()
+        if len(found) != 1:
+            raise CoterieError(
+                f"data: a client has the data of one client, this is of {len(found)}", code="data-owners"
+            )
+        return found
+
+    def answer(self, payload: Payload) -> Payload:
+        """The reply to a message; any error becomes a refusal with the reason."""
+        try:
+            asked = read_as_client(payload, self.limits)
+            reply = self.info() if isinstance(asked, Hello) else self._carry_out(asked)
+        except Exception as error:
+            refusal = Refusal.of(error)
+            self.say(f"refused: {refusal.reason}")
+            return encode(refusal)
+        return encode(reply, payload.compressed)
+
+    def info(self) -> ClientInfo:
+        """The name of this client and the shape of its data."""
+        from coterie.core.version import __version__
+
+        data = self.federation
+        return ClientInfo(
+            protocol=PROTOCOL,
+            name=self.name,
+            train=len(data.train.numbers),
+            test=len(data.test.numbers),
+            input_shape=data.input_shape,
+            kind=data.kind,
+            outputs=data.outputs,
+            version=__version__,
+            features=_together(data.features),
+            classes=_together(data.class_names),
+        )
+
+    def _carry_out(self, request: VisitRequest) -> VisitReply:
+        remove_unused_versions(self.store, request.run, request.base, request.since)
+        kept, afresh = self._kept(request)
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            runner = self._runner(request.network)
+            done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
+        wrote = None
+        if request.keep and done.keeps:
+            wrote = next_version(request.moment.round, request.base)
+            self.store.write(request.run, wrote, {**kept, **done.keeps})
+        round_, task = request.moment.round, request.moment.task
+        self.say(f"round {round_ + 1}: {', '.join(type(t).__name__.lower() for t in request.tasks if t is not None)}")
+        return VisitReply(PROTOCOL, request.run, request.client, round_, task, done.answers, wrote, afresh)
+
+    @cached_property
+    def _data(self) -> ClientData:
+        return self.federation.client(0)
+
+    def _kept(self, request: VisitRequest) -> tuple[Mapping[str, Tensor], bool]:
+        """The state that the server last heard of, and whether it is lost."""
+        if request.base is None:
+            return {}, False
+        kept = self.store.read(request.run, request.base)
+        return ({}, True) if kept is None else (kept, False)
+
+    def _runner(self, asked: ModelSpec) -> TaskRunner:
+        if asked not in self._runners:
+            self._runners = {asked: TaskRunner(self._model(asked))}
+        return self._runners[asked]
+
+    def _model(self, asked: ModelSpec) -> Model:
+        if asked.name not in MODELS.places and asked.name not in self.trusted:
+            raise CoterieError(
+                f"the server's network '{asked.name}' is not in the catalogue and this client was not told to trust it "
+                f"(--trust {asked.name})",
+                code="trust-needed",
+            )
+        data = self.federation
+        if tuple(asked.input_shape) != data.input_shape or asked.outputs < data.outputs:
+            raise CoterieError(
+                f"the server's network is for inputs {tuple(asked.input_shape)} and {asked.outputs} outputs, "
+                f"this client's data has inputs {data.input_shape} and {data.outputs}",
+                code="model-shape",
+            )
+        if asked.loss != loss_of(data):
+            raise CoterieError(
+                f"the server trains with {asked.loss}, this client's data is a {data.kind}", code="data-labels"
+            )
+        params = parse_json(asked.params)
+        if not isinstance(params, dict):
+            raise CoterieError("the parameters of the server's network must be a JSON object", code="wire-unexpected")
+        model = named_model(asked.name, params, Shape(tuple(asked.input_shape), data.kind, asked.outputs))
+        if model.size != asked.size:
+            raise CoterieError(
+                f"the server's network has {asked.size} numbers, built here it has {model.size}: "
+                "install the same versions on both sides",
+                code="model-size",
+            )
+        return model

@@ -1,0 +1,1 @@
+"""Flower as the transport: server, client and the processes around them."""

@@ -1,0 +1,165 @@
+"""`coterie client`: starts a SuperNode and answers its messages in this process, with this client's data."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from flwr.app import Message
+
+from coterie.core.errors import CoterieError
+from coterie.network.client.worker import ClientWorker
+from coterie.network.flower import processes
+from coterie.network.flower.discovery import ServerConnection, find
+from coterie.network.flower.internals import SubStatus, pull_task_input, push_message, push_task_output
+from coterie.network.flower.processes import AcquiredTask, Address, MessageNotifier
+from coterie.network.flower.records import from_records, to_records
+from coterie.network.protocol.messages import Refusal
+from coterie.network.protocol.wire import Payload, WireError, encode
+
+__all__ = ["ServerConnection", "run_client"]
+
+PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
+POLL = 2.0  # seconds between two checks for a message, if the SuperNode does not notify
+ACTIVE = 60.0  # seconds a server has at least to admit a client after accepting its connection
+AGAIN = 3.0  # seconds before a SuperNode is started again
+START = 120.0  # seconds a SuperNode has to listen
+PATIENCE = 3.0  # seconds in which the SuperNode must answer
+WRONG_SERVER = "CERTIFICATE_VERIFY_FAILED"  # what a SuperNode says where the CA does not vouch for the server
+NOT_ADMITTED = "Failed to activate SuperNode"  # and where its key is unknown, or where it is taken to be there already
+ADMITTED = "SuperNode ID:"  # and where it is there
+REFUSED_FOR = 150.0  # seconds: a node that was killed is taken to be there for half a minute
+
+
+def run_client(
+    to: ServerConnection,
+    worker: ClientWorker,
+    home: Path,
+    port: int | None = None,
+    patience: float = REFUSED_FOR,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Answer the server's messages until this process is ended. A SuperNode that ends is started again.
+
+    patience: seconds to try again if the server does not admit this client.
+    """
+    info = worker.info()  # a mistake in the data is reported before anything is sent
+    say(f"{info.name}: {info.train} training and {info.test} test samples of shape {info.input_shape}")
+    at = Address("127.0.0.1", port or processes.free_port(), None)
+    refused: float | None = None  # since when
+    while True:
+        find(to, patience, say)
+        secret = _fresh_secret(home)
+        process, notifier = processes.start_supernode(_command(to, at, secret), home, to.look)
+        try:
+            processes.wait_for_port(process, at, home, PROGRAM, START)
+            admission = _Admission(home, to.server, max(patience, ACTIVE))
+            answered = _answer(process, at, secret.read_bytes(), worker, notifier, admission)
+        finally:
+            processes.stop(process)
+            notifier.close()
+            secret.unlink(missing_ok=True)
+        said = processes.last_words(home, PROGRAM)
+        refused = (refused or time.monotonic()) if NOT_ADMITTED in said and not answered else None
+        if WRONG_SERVER in said or (refused is not None and time.monotonic() - refused > patience):
+            raise CoterieError(f"the server at {to.server} does not admit this client: {said}", code="network-refused")
+        if refused is not None:
+            say("not admitted yet (unknown key, or the server waits for this client's last process); trying again")
+        else:
+            say(f"the SuperNode ended ({said}); starting it again")
+        time.sleep(AGAIN)
+
+
+@dataclass
+class _Admission:
+    """Whether the server has admitted this client; one that accepts the connection and never answers has not."""
+
+    home: Path
+    server: str
+    patience: float
+    since: float = field(default_factory=time.monotonic)
+    admitted: bool = False
+
+    def check(self) -> None:
+        """Give up if the server has not admitted this client in time."""
+        if self.admitted:
+            return
+        self.admitted = ADMITTED in processes.words(self.home, PROGRAM)
+        if not self.admitted and time.monotonic() - self.since > self.patience:
+            raise CoterieError(
+                f"the server at {self.server} accepts connections, but has not admitted this client after "
+                f"{self.patience:g} s",
+                code="network-refused",
+            )
+
+
+def _fresh_secret(home: Path) -> Path:
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return processes.secret_file(home)
+
+
+def _command(to: ServerConnection, at: Address, secret: Path) -> list[str]:
+    command = [PROGRAM, "--superlink", to.server, "--host", at.host, "--port", str(at.port)]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    if to.files is None:
+        return [*command, "--insecure"]
+    return [*command, "--root-certificates", str(to.files.ca), "--auth-supernode-private-key", str(to.files.key)]
+
+
+def _answer(
+    process: subprocess.Popen[bytes],
+    at: Address,
+    secret: bytes,
+    worker: ClientWorker,
+    notifier: MessageNotifier,
+    admission: _Admission,
+) -> int:
+    """Message after message, until the SuperNode ends; returns how many there were."""
+    handler = _MessageHandler(worker, at)
+    with processes.talking(at, PATIENCE, *processes.for_tasks(secret)) as client:
+        while process.poll() is None:
+            admission.check()
+            with suppress(httpx.HTTPError):  # the SuperNode has ended, or is about to
+                taken = processes.acquire(client, TASK)
+                if taken is not None:
+                    # A thread of its own: the message of a run that died in between is waited for for hours, in vain.
+                    threading.Thread(target=handler.serve, args=(taken,), daemon=True).start()
+                    continue
+            notifier.wait(POLL)
+    return handler.served
+
+
+class _MessageHandler:
+    """Answers messages, one at a time."""
+
+    def __init__(self, worker: ClientWorker, at: Address) -> None:
+        self.worker, self.at = worker, at
+        self.served = 0
+        self._turn = threading.Lock()
+
+    def serve(self, taken: AcquiredTask) -> None:
+        """One message. Flower's bundle, which comes with it, is left alone."""
+        try:
+            with (
+                processes.talking(self.at, PATIENCE, *processes.for_a_task(taken.token, TASK)) as client,
+                processes.beating(client),
+            ):
+                message, context, _, _ = pull_task_input(client)
+                push_message(client, Message(to_records(self._answered(message)), reply_to=message), context)
+                push_task_output(client, context, SubStatus.COMPLETED, "")
+        except Exception as error:  # whatever Flower makes of a message that is gone; the server misses this client
+            self.worker.say(f"a message could not be answered ({type(error).__name__}: {' '.join(str(error).split())})")
+
+    def _answered(self, message: Message) -> Payload:
+        with self._turn:
+            self.served += 1
+            try:
+                return self.worker.answer(from_records(message.content))
+            except WireError as error:
+                return encode(Refusal.of(error))

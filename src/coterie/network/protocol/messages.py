@@ -1,0 +1,221 @@
+"""The messages between server and client: Hello and ClientInfo, VisitRequest and VisitReply, or a Refusal."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.core.client_table import ByClient
+from coterie.core.local import Local
+from coterie.core.model import Loss, Model
+from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.engines.contract import reason
+from coterie.network.protocol.per_client import check_answers, for_client
+from coterie.network.protocol.wire import LIMITS, Limits, Payload, WireError, decode
+
+__all__ = [
+    "PROTOCOL",
+    "TO_CLIENT",
+    "TO_SERVER",
+    "ClientInfo",
+    "Hello",
+    "ModelSpec",
+    "Refusal",
+    "VisitReply",
+    "VisitRequest",
+    "check_answers",
+    "check_name",
+    "for_client",
+    "read_as_client",
+    "read_as_server",
+]
+
+if TYPE_CHECKING:
+    from coterie.core.model import Shaped
+    from coterie.training.config import Named
+
+PROTOCOL = 3  # both sides must have the same; Hello and Refusal are the same in all versions
+NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
+REASON = 500  # characters
+NAMES = 2000  # characters
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """A name that is safe in messages, logs and file names."""
+    if not NAME.fullmatch(name):
+        raise WireError(
+            f"{what}: {name[:80]!r} is not a name: at most 64 letters, digits, '.', '_' and '-', such as hospital-3",
+            code="wire-invalid-name",
+        )
+    return name
+
+
+def _version(number: int | None) -> None:
+    if number is not None and not 0 <= number < 1 << 63:
+        raise WireError(f"the version of a client's state: from 0 to 2^63, not {number}")
+
+
+def _counts(what: str, least: int, *numbers: int) -> None:
+    if not all(least <= n < 1 << 31 for n in numbers):
+        raise WireError(f"{what}: from {least} to 2147483647, not {', '.join(map(str, numbers))}")
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Server to client: introduce yourself."""
+
+    protocol: int
+    run: str
+
+    def __post_init__(self) -> None:
+        check_name(self.run, "run")
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """Client to server: its name and the shape of its data; never the data itself."""
+
+    protocol: int
+    name: str
+    train: int  # samples
+    test: int
+    input_shape: tuple[int, ...]
+    kind: Literal["classification", "regression"]
+    outputs: int  # classes from 0 on, or targets
+    version: str  # of coterie
+    features: str = ""  # the names of the inputs, if they have names; a fingerprint if these are long
+    classes: str = ""  # the same for the classes
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if len(self.version) > 64 or not self.version.isprintable():
+            raise WireError(f"version: {self.version[:80]!r} is not one", code="network-version")
+        for text in (self.features, self.classes):
+            if len(text) > NAMES or not text.isprintable():
+                raise WireError(
+                    f"names are printable, and at most {NAMES} characters together", code="wire-invalid-name"
+                )
+        _counts("samples", 0, self.train, self.test)
+        _counts("input_shape", 1, *self.input_shape)
+        _counts("outputs", 1, self.outputs)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """How a client builds the network that is trained."""
+
+    name: str  # in the catalogue, or module:Net
+    params: str  # JSON
+    input_shape: tuple[int, ...]
+    outputs: int
+    loss: Loss
+    size: int  # P, by which both sides know that they have built the same
+
+    def __post_init__(self) -> None:
+        _counts("input_shape", 1, *self.input_shape)
+        _counts("outputs, size", 1, self.outputs, self.size)
+
+
+def model_spec(named: Named, data: Shaped, model: Model) -> ModelSpec:
+    """How clients build this model."""
+    params = json.dumps(named.params, sort_keys=True)
+    return ModelSpec(named.name, params, data.input_shape, data.outputs, model.loss, model.size)
+
+
+@dataclass(frozen=True, eq=False)
+class VisitRequest:
+    """Server to client: the tasks of one visit, as this client gets them (see `for_client`)."""
+
+    protocol: int
+    run: str
+    client: int
+    tasks: tuple[Task | None, ...]
+    moment: Moment
+    keep: bool  # False: the client's state stays as it was (evaluation)
+    base: int | None  # the version of the client's state that the server last heard of
+    since: int  # the earliest round that the server may go back to
+    network: ModelSpec
+
+    def __post_init__(self) -> None:
+        check_name(self.run, "run")
+        _counts("client, since", 0, self.client, self.since)
+        _version(self.base)
+
+
+@dataclass(frozen=True, eq=False)
+class VisitReply:
+    """Client to server: an answer per task, None where there was none."""
+
+    protocol: int
+    run: str
+    client: int
+    round: int
+    task: int
+    answers: tuple[Answer | None, ...]
+    wrote: int | None  # the version of the state written in this visit
+    afresh: bool  # whether the state had been lost
+
+    def __post_init__(self) -> None:
+        check_name(self.run, "run")
+        _counts("client, round, task", 0, self.client, self.round, self.task)
+        _version(self.wrote)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Client to server: the request failed, and why, in one line."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > REASON or not self.reason.isprintable():
+            raise WireError(f"a reason is one printable line of at most {REASON} characters")
+
+    @staticmethod
+    def of(error: BaseException) -> Refusal:
+        """The reason of an error, shortened to what may be sent."""
+        text = "".join(c if c.isprintable() else "?" for c in reason(error))
+        return Refusal(text if len(text) <= REASON else text[: REASON - 3] + "...")
+
+
+TO_CLIENT: tuple[type, ...] = (
+    *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Local, ByClient),
+    *(All, Row, Pick, Best, Mix, Own, Estimated, Posterior),
+)
+TO_SERVER: tuple[type, ...] = (ClientInfo, VisitReply, Refusal, FitAnswer, ScoreAnswer, EvaluateAnswer)
+
+
+def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRequest:
+    """Decode and check a message of the server."""
+    found = decode(payload, TO_CLIENT, limits)
+    if not isinstance(found, Hello | VisitRequest):
+        raise WireError(
+            f"a server sends a Hello or a VisitRequest, not a {type(found).__name__}", code="wire-unexpected"
+        )
+    _same_protocol(found.protocol, "server")
+    return found
+
+
+def read_as_server(payload: Payload, limits: Limits = LIMITS) -> ClientInfo | VisitReply | Refusal:
+    """Decode and check a message of a client. Whether a reply answers the request is checked by `check_answers`."""
+    found = decode(payload, TO_SERVER, limits)
+    if not isinstance(found, ClientInfo | VisitReply | Refusal):
+        raise WireError(
+            f"a client sends a ClientInfo, a VisitReply or a Refusal, not a {type(found).__name__}",
+            code="wire-unexpected",
+        )
+    if not isinstance(found, Refusal):
+        _same_protocol(found.protocol, "client")
+    return found
+
+
+def _same_protocol(theirs: int, who: str) -> None:
+    if theirs != PROTOCOL:
+        raise WireError(
+            f"the {who} speaks protocol {theirs}, this side {PROTOCOL}: install the same version of coterie on both",
+            code="network-version",
+        )

@@ -1,0 +1,89 @@
+"""How a real federation is run: what a server is told beside the method and the model."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+
+from coterie.core.constructors import dataclass as validated
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.types import STRICT, ShareAboveZero
+from coterie.core.validation import explain
+from coterie.training.config import Named, Tree, change, named_values, read_file
+from coterie.training.settings import Settings
+
+# Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
+SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after")
+
+
+@validated(frozen=True, config=STRICT)
+class Network:
+    """How the server deals with real clients.
+
+    clients: how many must be connected before a round begins.
+    deadline: seconds a client has for a visit; who has not answered by then is missed.
+    enough: the share of those asked after whose answers a visit ends (asking more than are needed: over-selection).
+    compress: payloads, losslessly; worth it on slow links only. largest: bytes of a message, either way.
+    samples: the most that a client may say it has; what it says is its weight in the mean.
+    refusals: replies that were refused (malformed, or an update beyond `update_bound`) after which a client is banned
+    for the rest of the run; 0: never.
+    outputs: classes (or targets), where the first clients do not show all of them.
+    """
+
+    clients: PositiveInt = 2
+    deadline: PositiveFloat = 600.0
+    enough: ShareAboveZero = 1.0
+    compress: bool = False
+    largest: PositiveInt = 1 << 30
+    samples: PositiveInt = 1_000_000
+    refusals: NonNegativeInt = 5
+    outputs: PositiveInt | None = None
+    patience: NonNegativeInt = 0  # seconds without enough clients after which the server gives up; 0: never
+
+
+@validated(frozen=True, config=STRICT)
+class ServerConfig(Settings):
+    """Everything `coterie server` needs; the data is the clients'."""
+
+    checkpoint_every: PositiveInt = 1
+    model: Named = Named(name="linear")
+    method: Named = Named(name="wecfl")
+    local: Local = Local(epochs=5, batch=8, lr=0.1)
+    network: Network = Network()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the round loop."""
+        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+
+    def dump(self) -> Tree:
+        """As a YAML document, every default written out."""
+        out: Tree = TypeAdapter(ServerConfig).dump_python(self, mode="json", exclude_none=True)
+        return out
+
+
+def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> ServerConfig:
+    """The configuration of a file, changed by `key=value` words. A file for `coterie run` will do: its data and engine
+    are those of a simulation, and left out."""
+    tree = copy.deepcopy(dict(base)) if base is not None else ServerConfig().dump()
+    if file is not None:
+        tree |= {k: v for k, v in named_values(read_file(file)).items() if k not in ("data", "engine")}
+    change(tree, words)
+    try:
+        config = TypeAdapter(ServerConfig).validate_python(tree)
+    except ValidationError as error:
+        raise explain(error, "", ServerConfig) from None
+    usual = Settings()
+    for key in SIMULATED:
+        if getattr(config, key) != getattr(usual, key):
+            raise CoterieError(
+                f"{key}: is for simulations; with real clients leave it at {getattr(usual, key)}",
+                code="config-conflict",
+            )
+    return config

@@ -1,0 +1,52 @@
+"""Train with real clients over a network: the same loop, methods and run directory as in a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.core.errors import CoterieError
+from coterie.network.protocol.messages import model_spec
+from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.server.config import ServerConfig
+from coterie.network.server.engine import NetworkEngine
+from coterie.network.transport import Transport
+from coterie.training.assembly import EngineRequest, Output, assemble
+from coterie.training.build import build_method, method_and_model, named_model
+from coterie.training.events import Listener
+from coterie.training.loop import train
+from coterie.training.result import Result
+from coterie.training.run_directory import KEPT
+
+
+def train_with_clients(
+    transport: Transport,
+    config: ServerConfig,
+    path: Path,
+    *,
+    resume: bool = False,
+    keys: Callable[[], dict[str, str]] | None = None,
+    listeners: Sequence[Listener] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Result[Any]:
+    """Wait for clients, build the model for their data, and train.
+
+    keys: the names of clients by their public keys; None if keys are not used.
+    """
+    method = build_method(config)
+    registry = ClientRegistry.read(path) if resume else ClientRegistry()
+    # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
+    keep_rounds = KEPT * config.checkpoint_every
+    engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say)
+    engine.wait()
+    if registry.shape is None:
+        raise CoterieError("no client has said what its data looks like", code="clients-absent")
+    model = named_model(config.model.name, config.model.params, registry.shape)
+    engine.network = model_spec(config.model, registry.shape, model)
+    output = Output(path, resume, config.dump() | method_and_model(config, method), say)
+    with assemble(
+        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners
+    ) as run:
+        registry.path = path
+        return train(run)

@@ -1,0 +1,8 @@
+"""To test a method of your own: `check_method(MyMethod())`, and an `ask` that gives it replies written by hand."""
+
+from __future__ import annotations
+
+from coterie.testing.conformance import MethodCheckError, check_method
+from coterie.testing.scripted import ScriptedAsk, fitted, make_cohort, make_roster, scored
+
+__all__ = ["MethodCheckError", "ScriptedAsk", "check_method", "fitted", "make_cohort", "make_roster", "scored"]

@@ -1,0 +1,1 @@
+"""Everything a run does not need: command line, report, dashboard, experiments, trackers."""

@@ -1,0 +1,99 @@
+"""`coterie client`: take part in a federation with one's own data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.core.errors import CoterieError
+
+State = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
+]
+TrustedNetworks = Annotated[
+    list[str] | None, typer.Option(metavar="MODULE:NET", help="A network beyond the catalogue's; repeatable.")
+]
+
+
+def client(
+    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")],
+    data: Annotated[
+        str, typer.Option(metavar="MODULE:FUNCTION|PATH", help="This client's data; it stays here. (a.csv,y=outcome)")
+    ],
+    key: Annotated[Path | None, typer.Option(metavar="DIR", help="What the server handed over (clients/NAME).")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for a try-out only.")] = False,
+    name: Annotated[str | None, typer.Option(help="Who this client is; with a key, the key says it.")] = None,
+    state: State = None,
+    trust: TrustedNetworks = None,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
+    look: Annotated[
+        float, typer.Option(min=0.1, max=60, help="Seconds between two looks for a message; more spare the server.")
+    ] = 1.0,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="A local port for Flower; a free one when not given.")
+    ] = None,
+) -> None:
+    """Take part with one's own data. Nothing but what the server's tasks ask for leaves this machine.
+
+    Example: coterie client --server fl.example.org:8000 --key hospital-a --data records.parquet,y=outcome
+    """
+    from coterie.network.flower.need import require_flower
+    from coterie.network.protocol.messages import check_name
+
+    require_flower("coterie client")
+    _check(server, key, insecure, name)
+
+    from coterie.network.security.certificates import client_files
+
+    files = None if key is None else client_files(key)
+    if files is not None and name not in (None, files.name):
+        raise CoterieError(f"--name {name}: the key is {files.name}'s; leave the name out", code="option-conflict")
+    who = check_name(files.name if files is not None else str(name), "--name")
+    place = state or Path(f"coterie-{who}")
+
+    from coterie.core.termination import by_sigterm, exit_code
+    from coterie.network.client.data import own_data
+    from coterie.network.client.state_store import DirectoryStore
+    from coterie.network.client.worker import ClientWorker
+    from coterie.network.flower.supernode import ServerConnection, run_client
+
+    worker = ClientWorker(
+        who, lambda: own_data(data), DirectoryStore(place / "kept"), trusted=tuple(trust or ()), say=_say
+    )
+    try:
+        with by_sigterm():
+            run_client(ServerConnection(server, files, look), worker, place / "flower", port, patience, _say)
+    except KeyboardInterrupt as why:
+        raise typer.Exit(exit_code(why)) from None
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _check(server: str, key: Path | None, insecure: bool, name: str | None) -> None:
+    """Options that contradict each other, before anything is started."""
+    if (key is None) != insecure:
+        raise CoterieError(
+            "--key DIR (the directory that the server handed over) or, for a try-out, --insecure"
+            + ("" if key is None else "; not both"),
+            code="option-conflict",
+        )
+    if key is None and name is None:
+        raise CoterieError(
+            "--name: who is this client? Without a key it must say, for example --name hospital-a",
+            code="option-missing",
+        )
+    if not _is_address(server):
+        raise CoterieError(
+            f"--server {server}: expected HOST:PORT, for example fl.example.org:8000", code="option-invalid"
+        )
+
+
+def _is_address(server: str) -> bool:
+    host, colon, port = server.rpartition(":")
+    return bool(host and colon) and port.isdigit() and 0 < int(port) < 65536

@@ -1,0 +1,318 @@
+"""What a person sees in a terminal: a live line per run, its clusters below it, and a table at the end. Everything goes
+to stderr or stdout through rich; a program reads `--json` instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from coterie.core.formatting import short
+from coterie.core.metrics import Summary
+from coterie.core.replies import Evaluated
+from coterie.tools.cli.pace import Pace as Pace
+from coterie.tools.cli.pace import clock as clock
+from coterie.training.events import Event, Listener, RoundDone, RunStarted
+from coterie.training.score_text import ERRORS, cluster_scores, errors, percent
+
+if TYPE_CHECKING:
+    from coterie.tools.experiments.grid import Outcome
+
+SHOWN = 10  # clusters in the live table
+WIDE = 110  # columns of a terminal that has room for a whole progress line
+AROUND = 6  # lines of a terminal that the live table leaves to everything else
+
+# ------------------------------------------------------------------------------------------------- while a run goes on
+
+
+@contextmanager
+def progress(console: Console, title: str, transient: bool = False) -> Iterator[Listener]:
+    """A listener that draws a bar with round, accuracy, clusters, rate and time left, and the clusters below it while
+    the run goes on, when there is a terminal to draw on. `transient`: the bar goes when the run is over."""
+    with bars(console, transient) as bar:
+        task: TaskID | None = None
+        pace, lost, chosen = Pace(0), 0, 0
+
+        def listen(event: Event) -> None:
+            nonlocal task, pace, lost, chosen
+            if isinstance(event, RunStarted):
+                pace = Pace(event.rounds, event.done)
+                task = bar.begin(title, event.rounds, event.done)
+            elif isinstance(event, RoundDone) and task is not None:
+                lost += len(event.missing)
+                if event.counted is not None and event.counted.k != chosen:
+                    chosen = event.counted.k
+                    bar.console.print(f"round {event.round}: {event.counted}", highlight=False, soft_wrap=True)
+                pace.reach(event.round)
+                bar.update(task, completed=event.round, pace=str(pace), missing=f"{lost} missed" if lost else "")
+                seen = event.summary or event.validation
+                if seen is not None:
+                    many = seen.clusters
+                    clusters = f"{many} cluster{'s' if many != 1 else ''}"
+                    bar.update(task, score=score(seen), clusters=clusters)
+                if event.fresh is not None and console.is_terminal:
+                    bar.below = live_clusters(event.fresh.clients, min(SHOWN, console.height - AROUND))
+
+        try:
+            yield listen
+        finally:
+            bar.below = None  # the table at the end says it better
+
+
+class Bars(Progress):
+    """Bars over rounds, and something below them."""
+
+    below: RenderableType | None = None
+
+    def begin(self, title: str, rounds: int, done: int = 0) -> TaskID:
+        """A new bar; `update` its score, clusters, missing and pace, which are texts."""
+        return self.add_task(escape(title), total=rounds, completed=done, score="", clusters="", missing="", pace="")
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn."""
+        yield self.make_tasks_table(self.tasks)
+        if self.below is not None:
+            yield self.below
+
+
+def bars(console: Console, transient: bool = False, unit: str = "rounds") -> Bars:
+    """Bars for `console`; nothing is drawn without a terminal, or where it is quiet. A narrow one has less in it."""
+    narrow = console.width < WIDE
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=8 if narrow else 24),
+        MofNCompleteColumn(),
+        *(() if narrow else (TextColumn(unit),)),
+        TextColumn("[cyan]{task.fields[score]}"),
+        TextColumn("[magenta]{task.fields[clusters]}"),
+        TextColumn("[yellow]{task.fields[missing]}"),
+        _Left("[dim]{task.fields[pace]}") if narrow else TextColumn("[dim]{task.fields[pace]}"),
+    )
+    silent = not console.is_terminal or console.quiet
+    return Bars(*columns, console=console, disable=silent, transient=transient)
+
+
+class _Left(TextColumn):
+    """The time left alone, without the rate."""
+
+    def render(self, task: Task) -> Text:
+        """Of "5.0 rounds/s, 0:07 left" the second half."""
+        return Text(str(task.fields["pace"]).rpartition(", ")[2], style="dim")
+
+
+def live_clusters(reply: Evaluated, most: int = SHOWN) -> RenderableType | None:
+    """A compact table of the clusters, the largest where there are too many; None where there are none to show."""
+    rows = cluster_scores(reply)
+    if not rows or most < 1:
+        return None
+    kept = sorted(sorted(rows, key=lambda row: -row.clients)[:most], key=lambda row: row.cluster)
+    regression = all(row.accuracy is None for row in rows)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("cluster", "clients", "loss" if regression else "accuracy"):
+        table.add_column(name, justify="right")
+    for row in kept:
+        value = percent(row.accuracy) if not regression else "-" if row.loss is None else short(row.loss)
+        table.add_row(str(row.cluster), str(row.clients), value)
+    if len(kept) < len(rows):
+        rest = sum(row.clients for row in rows) - sum(row.clients for row in kept)
+        table.add_row(f"{len(rows) - len(kept)} more", str(rest), "", style="dim")
+    return Padding(table, (0, 0, 0, 2))
+
+
+def score(summary: Summary) -> str:
+    """The number people ask for first."""
+    return f"loss {short(summary.loss, 3)}" if summary.accuracy is None else f"accuracy {summary.accuracy:.1%}"
+
+
+# ------------------------------------------------------------------------------------------------- when runs are over
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table of finished runs. Where a terminal is too narrow, sizes of clusters go below it: scores come first."""
+
+    rows: Sequence[tuple[str, Summary, float]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As wide as it may be."""
+        whole = self.table(sizes=True)
+        if Measurement.get(console, options.update(width=10_000), whole).maximum <= options.max_width:
+            yield whole
+            return
+        yield self.table(sizes=False)
+        for name, summary, _ in self.rows:
+            yield Text(f" clients per cluster of {name.strip()}: {_sizes(summary)}", style="dim")
+
+    def table(self, sizes: bool) -> Table:
+        """With the sizes of clusters or without."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        regression = all(summary.accuracy is None for _, summary, _ in self.rows)
+        table.add_column("method", style="bold", overflow="fold")  # the only one to be broken where there is no room
+        for name in tuple(ERRORS) if regression else ("accuracy", "macro-F1"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("clusters", justify="right", no_wrap=True)
+        if sizes:
+            table.add_column("sizes", no_wrap=True)
+        known = not regression or any(s.ari is not None for _, s, _ in self.rows)
+        for name in ("ARI", "NMI", "seconds") if known else ("seconds",):
+            table.add_column(name, justify="right", no_wrap=True)
+        for name, s, seconds in self.rows:
+            scores = tuple(errors(s)) if regression else (percent(s.accuracy), percent(s.macro_f1))
+            match = [f"{x:.2f}" if x is not None else "-" for x in (s.ari, s.nmi)] if known else []
+            many = (_sizes(s),) if sizes else ()
+            table.add_row(escape(name), *scores, str(s.clusters), *many, *match, f"{seconds:.1f}")
+        return table
+
+
+def _sizes(summary: Summary) -> str:
+    return " ".join(map(str, summary.sizes[:12])) + (" ..." if len(summary.sizes) > 12 else "")
+
+
+def results(rows: Sequence[tuple[str, Summary, float]]) -> Results:
+    """A table of finished runs."""
+    return Results(rows)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; no deviation of one."""
+
+    mean: float
+    std: float | None
+    many: int
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of a comparison: what was run, with how many seeds, and what those that ended found."""
+
+    name: str
+    seeds: int
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a comparison."""
+
+    key: str
+    title: str
+    digits: int
+    factor: int = 1
+    better: Callable[..., str] | None = None  # max or min, where one end is better
+
+
+LOSSES = ("loss", "constant")  # may be of any size
+COLUMNS = (
+    Column("loss", "loss", 4, better=min),
+    Column("r2", "R2", 2, better=max),
+    Column("constant", "constant", 4),
+    Column("accuracy", "accuracy %", 1, 100, max),
+    Column("macro_f1", "macro-F1 %", 1, 100, max),
+    Column("clusters", "clusters", 1),
+    Column("ari", "ARI", 2, better=max),
+    Column("seconds", "seconds", 1),
+)
+
+
+def spreads(row: Compared) -> dict[str, Spread]:
+    """Each number's mean and deviation over the seeds; a number that some seed does not have is left out."""
+    found = {}
+    for column in COLUMNS:
+        seconds = column.key == "seconds"
+        values = [one.seconds if seconds else getattr(one.summary, column.key) for one in row.outcomes]
+        if values and all(value is not None and math.isfinite(value) for value in values):
+            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            found[column.key] = Spread(float(np.mean(values)), std, len(values))
+    return found
+
+
+def comparison(rows: Sequence[Compared]) -> Table:
+    """A table of what was compared, mean and deviation over seeds, the best of each column in bold."""
+    numbers = [spreads(row) for row in rows]
+    classes = any("accuracy" in found for found in numbers)
+    hidden = ("loss", "r2", "constant") if classes else ("accuracy", "macro_f1")
+    columns = [column for column in COLUMNS if column.key not in hidden]
+    incomplete = any(len(row.outcomes) < row.seeds for row in rows)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("run", overflow="fold")
+    for column in columns:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    if incomplete:
+        table.add_column("seeds", justify="right", style="yellow", no_wrap=True)
+    texts = [_texts(column, numbers) for column in columns]
+    for i, row in enumerate(rows):
+        ended = [f"{len(row.outcomes)} of {row.seeds}"] if incomplete else []
+        table.add_row(escape(row.name), *(column[i] for column in texts), *ended)
+    return table
+
+
+def _texts(column: Column, numbers: Sequence[Mapping[str, Spread]]) -> list[str]:
+    spread = [found.get(column.key) for found in numbers]
+    means = ["-" if one is None else _fixed(column, one.mean) for one in spread]
+    known = [mean for mean in means if mean != "-"]
+    best = column.better(known, key=float) if column.better and len(known) > 1 else None
+    cells = []
+    for mean, one in zip(means, spread, strict=True):
+        text = mean
+        if one is not None and column.key == "clusters" and not one.std:
+            text = f"{one.mean:g}"
+        elif one is not None and one.std is not None:
+            text = f"{mean} ± {_fixed(column, one.std)}"
+        cells.append(f"[bold]{text}[/]" if mean == best else text)
+    return cells
+
+
+def _fixed(column: Column, value: float) -> str:
+    """So many decimals, but of a loss only where that is readable."""
+    if column.key in LOSSES:
+        return short(value, column.digits)
+    return f"{column.factor * value:.{column.digits}f}"
+
+
+def missing_line(events: Sequence[RoundDone]) -> str | None:
+    """Who did not answer, if anyone, in one line."""
+    lost = [(e.round, m) for e in events for m in e.missing]
+    if not lost:
+        return None
+    round_, first = lost[0]
+    return (
+        f"{len(lost)} answers were missing over {len({r for r, _ in lost})} rounds; "
+        f"the first: {first.who} in round {round_}: {first.reason}{_rejected(events)}"
+    )
+
+
+def _rejected(events: Sequence[RoundDone]) -> str:
+    """Whose updates were too large, and how often."""
+    often = Counter(m.who for e in events for m in e.missing if m.client in e.rejected)
+    named = ", ".join(f"{who} ({times} of {len(events)} rounds)" for who, times in often.most_common(5))
+    more = f" and {len(often) - 5} more" if len(often) > 5 else ""
+    return f"; updates rejected: {named}{more}" if often else ""
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The summary's numbers under the names that `--json` promises."""
+    numbers = dataclasses.asdict(summary)
+    bad = {k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)}  # not JSON
+    return {k: None if k in bad else list(v) if isinstance(v, tuple) else v for k, v in numbers.items()}
+
+
+def warned(warnings: Sequence[str], console: Console, of: str = "") -> None:
+    """What is wrong with a run that has ended."""
+    for text in warnings:
+        line = f"warning: {of}{': ' if of else ''}{text}"
+        console.print(line, style="yellow", soft_wrap=True, highlight=False, markup=False, emoji=False)

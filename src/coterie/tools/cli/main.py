@@ -1,0 +1,236 @@
+"""The command line. Imports what is heavy only when a command needs it, so that --help is instant."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.processes import end_with_parent, import_from_here_last
+from coterie.core.termination import exit_code
+from coterie.tools.cli import bench, certs, client, compare, dashboard, data, report, server, sweep
+from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
+
+if TYPE_CHECKING:
+    from coterie.training.config import RunConfig
+    from coterie.training.result import Result
+
+app = typer.Typer(
+    help="Clustered federated learning: find the groups hidden among clients and train a model per group.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+
+
+@app.command()
+def run(
+    words: Words = None,
+    out: Out = None,
+    resume: Resume = None,
+    trust: Trust = None,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="TRACKER", help="tensorboard, mlflow or wandb, too; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a federation. Without a file: the demo's configuration.
+
+    Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
+    """
+    from coterie.tools.cli import console
+    from coterie.training.config import split_words
+    from coterie.training.run_directory import free_directory
+
+    file, changes = split_words(words or [])
+    check_resume(resume, file, out)
+    config = _config(file, changes, resume, trust or ())
+    path = resume or out or free_directory(config.method.name)
+    result = _run(config, path, resume is not None, as_json, track=track or ())
+    if as_json:
+        _print_json(
+            {"run_dir": str(result.run_dir), "rounds": config.rounds}
+            | console.as_json(result.summary)
+            | ({} if result.newcomers is None else {"newcomers": console.as_json(result.newcomers.summary)})
+            | {"seconds": round(result.seconds, 3)}
+            | ({"warnings": list(result.warnings)} if result.warnings else {})
+        )
+        return
+    stdout = _console()
+    rows = [(config.method.name, result.summary, result.seconds)]
+    if result.newcomers is not None:
+        rows.append(("  newcomers", result.newcomers.summary, result.seconds))
+    stdout.print(console.results(rows))
+    lost = console.missing_line(result.history)
+    if lost:
+        stdout.print(lost, style="yellow")
+    console.warned(result.warnings, stdout)
+    stdout.print(f"run directory: {result.run_dir}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option(help="Where the two runs go; runs/demo-N when not given.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
+    from coterie.tools.cli import console
+    from coterie.training.config import read
+    from coterie.training.run_directory import free_directory
+
+    stdout = _console()
+    base = out or free_directory("demo")
+    rows: list[tuple[str, Result[Any]]] = []
+    for name in ("fedavg", "wecfl"):
+        config = read(None, [f"method.name={name}", "engine.name=batched"])  # the same results in a third of the time
+        rows.append((name, _run(config, base / name, False, as_json, announce=not rows)))
+    if as_json:
+        _print_json(
+            {"run_dir": str(base)}
+            | {name: console.as_json(r.summary) | {"seconds": round(r.seconds, 3)} for name, r in rows}
+        )
+        return
+    stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
+    for name, r in rows:
+        console.warned(r.warnings, stdout, name)
+    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+for command in (
+    *(compare.compare, sweep.sweep, report.report),
+    dashboard.dashboard,
+    *(found.load() for found in entry_points(group="coterie.commands")),
+    *(server.server, client.client, certs.certs),
+):
+    app.command()(command)
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the methods, one line and the paper each."""
+    _list("METHODS", as_json)
+
+
+@app.command()
+def models(as_json: AsJson = False) -> None:
+    """List the models."""
+    _list("MODELS", as_json)
+
+
+@app.command()
+def partitions(as_json: AsJson = False) -> None:
+    """List the ways to spread a data set over clients."""
+    _list("PARTITIONS", as_json)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from coterie.core.version import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _list(kind: str, as_json: bool) -> None:
+    import dataclasses
+
+    from coterie.core import registry
+    from coterie.tools.cli.listings import listing
+
+    entries = list(getattr(registry, kind).entries())
+    if as_json:
+        _print_json([dataclasses.asdict(e) for e in entries])
+    else:
+        _console().print(listing(entries))
+
+
+def _config(file: Path | None, changes: list[str], resume: Path | None, trusted: Sequence[str]) -> RunConfig:
+    from coterie.training.config import read, read_file
+    from coterie.training.trust import check_trust
+
+    if resume is None:
+        return read(file, changes)
+    tree = read_file(resume / "config.yaml")
+    if "network" in tree:
+        raise CoterieError(
+            f"{resume}: is a run over a network; go on with: coterie server --resume {resume}", code="run-kind"
+        )
+    check_trust(tree, trusted, resume)
+    return read(None, changes, base=tree)
+
+
+def _run(
+    config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True, track: Sequence[str] = ()
+) -> Result[Any]:
+    from coterie.data.download.ensure import fetch_for
+    from coterie.tools.cli import console
+    from coterie.tools.trackers import tracker
+    from coterie.training.execute import execute
+    from coterie.training.trust import trust_words
+
+    stderr = _console(stderr=True, quiet=quiet)
+    fetch_for(config.data, partial(data.progress, stderr))
+
+    def say(line: str) -> None:
+        if announce or line.startswith("engine"):
+            stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    try:
+        with console.progress(stderr, config.method.name) as listen, ExitStack() as opened:
+            trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
+            return execute(config, path, resume=resume, listeners=[listen, *trackers], say=say)
+    except KeyboardInterrupt:
+        begun = (path / "config.yaml").is_file()
+        again = (
+            f"go on with: coterie run --resume {path}{trust_words(config.dump())}"
+            if begun
+            else "it had not begun, so nothing was kept"
+        )
+        sys.stderr.write(f"interrupted; {again}\n")
+        raise typer.Exit(130) from None
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def _console(stderr: bool = False, quiet: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet)
+
+
+def main() -> None:
+    """The entry point: a user's mistake is one clear message and exit code 2."""
+    end_with_parent()
+    import_from_here_last()
+    show = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *where: (
+        f"warning: {message}\n" if issubclass(category, CoterieWarning) else show(message, category, *where)
+    )
+    try:
+        app(prog_name="coterie")
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt as why:
+        sys.exit(exit_code(why))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`coterie server`: train with real clients over a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.core.errors import CoterieError
+from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
+
+if TYPE_CHECKING:
+    from coterie.training.events import Event, Listener
+
+
+def server(
+    words: Words = None,
+    out: Out = None,
+    resume: Resume = None,
+    trust: Trust = None,
+    certs: Annotated[Path | None, typer.Option(metavar="DIR", help="What `coterie certs` made.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for a try-out only.")] = False,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
+    as_json: AsJson = False,
+) -> None:
+    """Train with real clients. The data stays with them; a file for `coterie run` will do.
+
+    Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
+    """
+    from coterie.network.flower.need import require_flower
+    from coterie.network.server.config import read
+    from coterie.training.config import read_file, split_words
+    from coterie.training.run_directory import free_directory
+    from coterie.training.trust import check_trust
+
+    require_flower("coterie server")
+    if (certs is None) != insecure:
+        raise CoterieError(
+            "--certs DIR (see `coterie certs`) or, for a try-out on one machine, --insecure"
+            + ("" if certs is None else "; not both"),
+            code="option-conflict",
+        )
+    file, changes = split_words(words or [])
+    check_resume(resume, file, out)
+    tree = None if resume is None else read_file(resume / "config.yaml")
+    if tree is not None and "network" not in tree:
+        raise CoterieError(f"{resume}: is a simulation; go on with: coterie run --resume {resume}", code="run-kind")
+    if tree is not None and resume is not None:
+        check_trust(tree, trust or (), resume)
+    config = read(file, changes, tree)
+    path = resume or out or free_directory(config.method.name)
+    _run(config, path, host, port, certs, resume is not None, as_json)
+
+
+def _run(config: object, path: Path, host: str, port: int, certs: Path | None, resume: bool, as_json: bool) -> None:
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from coterie.core.termination import by_sigterm, exit_code
+    from coterie.network.flower.superlink import ServerEndpoint, serve
+    from coterie.network.server.config import ServerConfig
+    from coterie.tools.cli import console
+    from coterie.training.build import build_method
+    from coterie.training.run_directory import check_free, read_history
+    from coterie.training.trust import trust_words
+
+    assert isinstance(config, ServerConfig)
+    build_method(config)  # a mistake in it is told before anything listens
+    if not resume:
+        check_free(path)
+    done = [event.round for event in read_history(path, config.rounds)]
+    if resume and len(done) == config.rounds and (path / "clients.json").is_file():
+        raise CoterieError(
+            f"{path}: all {config.rounds} rounds are done; rounds={2 * config.rounds} goes further", code="run-complete"
+        )
+    stderr = Console(stderr=True, quiet=as_json)
+
+    def say(line: str) -> None:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    try:
+        with by_sigterm(), console.progress(stderr, config.method.name) as listen:
+            listeners = [listen] if stderr.is_terminal else [listen, _line_by_line(say)]
+            result = serve(config, path, ServerEndpoint(host, port, certs), resume=resume, listeners=listeners, say=say)
+    except KeyboardInterrupt as why:
+        begun = (path / "config.yaml").is_file()
+        again = f"; go on with: coterie server --resume {path}{trust_words(config.dump())}" if begun else ""
+        sys.stderr.write(f"interrupted{again}\n")
+        raise typer.Exit(exit_code(why)) from None
+    if as_json:
+        found = {"run_dir": str(path), "rounds": config.rounds} | console.as_json(result.summary)
+        found |= {"seconds": round(result.seconds, 3)}
+        found |= {"warnings": list(result.warnings)} if result.warnings else {}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    stdout = Console()
+    stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
+    lost = console.missing_line(result.history)
+    if lost:
+        stdout.print(lost, style="yellow")
+    console.warned(result.warnings, stdout)
+    stdout.print(f"run directory: {path}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def _line_by_line(say: Callable[[str], None]) -> Listener:
+    """A line per round, for a log."""
+    from coterie.tools.cli import console
+    from coterie.training.events import RoundDone
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundDone):
+            found = (
+                "" if event.summary is None else f", {console.score(event.summary)}, sizes {list(event.summary.sizes)}"
+            )
+            say(f"round {event.round}: {event.answered} of {event.asked} answered in {event.seconds:.1f} s{found}")
+
+    return listen

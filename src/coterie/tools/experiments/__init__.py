@@ -1,0 +1,1 @@
+"""Comparisons and searches over many runs."""

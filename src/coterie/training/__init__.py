@@ -1,0 +1,1 @@
+"""A run: configuration, the round loop, evaluation, the run directory, results and predictions."""

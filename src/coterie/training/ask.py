@@ -1,0 +1,147 @@
+"""`ask`, as a method gets it: tasks become a visit. Too few answers over the round are a QuorumError, and a visit that
+nobody answers is a NoAnswerError."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coterie.client.answers import Moment
+from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
+from coterie.core.references import describe_value
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
+from coterie.engines.screening import screen, without
+from coterie.training.traffic import down, up
+
+EVALUATION = 1_000_000  # task numbers of evaluation start here, so that evaluating never changes training
+
+
+class RoundAsk:
+    """One round's `ask`. Remembers who was asked, who answered and who did not, over all its visits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cohort: Tensor,
+        seed: int,
+        round: int,
+        *,
+        quorum: float = 0.0,
+        gone: Tensor | None = None,
+        keep: bool = True,
+        update_bound: float = 0.0,
+        scale: float = 0.0,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id."""
+        self._engine, self._cohort = engine, cohort
+        self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
+        self._bound, self._scale, self._names = update_bound, scale, names
+        self._next = 0 if keep else EVALUATION
+        self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
+        self.asked: set[int] = set()
+        self.missing: dict[int, Missing] = {}
+        self.rejected: set[int] = set()  # of the missing: whose update was too large
+        self.update_norm: float | None = None  # the largest median of the round's visits
+        self.sent = self.received = 0  # bytes
+        self.seconds = 0.0  # of the visits
+        self.fitted: list[tuple[Fit, Any]] = []  # the trainings of the last visit that had any, and their replies
+
+    def __call__(self, task: Task | Sequence[Task]) -> Any:
+        for one in task if isinstance(task, list | tuple) else (task,):
+            if not isinstance(one, Fit | Score | Evaluate):
+                raise CoterieError(
+                    f"ask: expected Fit, Score or Evaluate, or a list of them, got {describe_value(one)}",
+                    code="task-invalid",
+                )
+        single = isinstance(task, Fit | Score | Evaluate)
+        tasks: tuple[Task, ...] = (task,) if isinstance(task, Fit | Score | Evaluate) else tuple(task)
+        wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
+        tasks = tuple(self._narrow(t, wanted) for t in tasks)
+        there = wanted[~torch.isin(wanted, self._gone)]
+        visit = Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep)
+        outcome = self._visit(visit)
+        self._next += len(tasks)
+        self.asked.update(wanted.tolist())
+        for client in set(wanted.tolist()) - set(there.tolist()):
+            self.missing[client] = Missing(client, "dropped out (simulated)")
+        self.missing.update({m.client: m for m in outcome.missing})
+        outcome = self._screened(tasks, outcome)
+        fits = [(t, r) for t, r in zip(tasks, outcome.replies, strict=True) if isinstance(t, Fit)]
+        # The training of cluster models is not displaced by that of a shared one in a later visit (StoCFL's chain).
+        if fits and (_clustered(fits) or not _clustered(self.fitted)):
+            self.fitted = fits
+        self._check_quorum()
+        looking = all(isinstance(task, Evaluate) for task in tasks)  # whoever evaluates tells of the missing itself
+        if not looking and not any(len(reply.ids) for reply in outcome.replies):
+            raise NoAnswerError(f"round {self._round + 1}: nobody answered")
+        return outcome.replies[0] if single else list(outcome.replies)
+
+    def _visit(self, visit: Visit) -> Outcome:
+        """Carry it out, and count its bytes: those on the wire, where there is one."""
+        wire = dataclasses.replace(self._engine.traffic) if isinstance(self._engine, CountsTraffic) else None
+        sent = down(visit, self._engine.memory) if self._keep and wire is None else 0
+        began = time.perf_counter()
+        outcome = self._engine.visit(visit)
+        self.seconds += time.perf_counter() - began
+        if not self._keep:
+            return outcome
+        if isinstance(self._engine, CountsTraffic) and wire is not None:
+            self.sent += self._engine.traffic.down - wire.down
+            self.received += self._engine.traffic.up - wire.up
+        else:
+            self.sent, self.received = self.sent + sent, self.received + up(outcome.replies)
+        return outcome
+
+    def _narrow(self, task: Task, wanted: Tensor) -> Task:
+        """Where tasks of one visit go to different clients, each says for whom it is."""
+        if task.on is not None or len(wanted) == len(self._cohort):
+            return task
+        return dataclasses.replace(task, on=self._cohort)
+
+    def _screened(self, tasks: Sequence[Task], outcome: Outcome) -> Outcome:
+        """Without the replies of clients whose update is too large: they are missing, with the reason."""
+        found = screen(tasks, outcome.replies, self._bound, self._scale)
+        if found.median is not None:
+            self.update_norm = max(found.median, self.update_norm or 0.0)
+        if not found.rejected:
+            return outcome
+        ids = [missing.client for missing in found.rejected]
+        self.rejected.update(ids)
+        for missing in found.rejected:
+            self.missing[missing.client] = missing
+            if isinstance(self._engine, RejectionListener):
+                self._engine.rejected(missing.client, missing.reason)
+        replies = tuple(without(reply, ids) for reply in outcome.replies)
+        return Outcome(replies, (*outcome.missing, *found.rejected))
+
+    @property
+    def lost(self) -> tuple[Missing, ...]:
+        """Those who are missing, by ascending id, with their names."""
+        names, found = self._names, [self.missing[client] for client in sorted(self.missing)]
+        if names is None:
+            return tuple(found)
+        return tuple(dataclasses.replace(m, name=names[m.client]) if m.client < len(names) else m for m in found)
+
+    def _check_quorum(self) -> None:
+        """ScoredSplit over the round: a visit to one client alone does not stand or fall with that client."""
+        meant = max(len(self._cohort), len(self.asked))
+        answered = meant - len(self.missing)
+        needed = math.ceil(self._quorum * meant - 1e-9)
+        if answered < needed:
+            first = self.lost[0]
+            raise QuorumError(
+                f"round {self._round + 1}: {answered} of {meant} clients answered, the quorum is {needed}; "
+                f"first missing: {first.who}: {first.reason}"
+            )
+
+
+def _clustered(fits: Sequence[tuple[Fit, Any]]) -> bool:
+    return any(reply.choice is not None for _, reply in fits)

@@ -1,0 +1,196 @@
+"""The method, the data and the model of a run, from what a user names or gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from torch import nn
+
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.model import Model, Shaped, loss_of
+from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS
+from coterie.core.validation import explain
+from coterie.data.dataset import Dataset
+from coterie.data.federate import federate
+from coterie.data.federation import Federation
+from coterie.data.validation_split import with_validation
+from coterie.methods.contract import Method
+from coterie.training.config import Named, RunConfig, Tree
+from coterie.training.local_settings import completed
+from coterie.zoo import Architecture
+
+
+class NamesMethod(Protocol):
+    """A configuration that names a method, a model and how clients train."""
+
+    @property
+    def method(self) -> Named: ...
+
+    @property
+    def model(self) -> Named: ...
+
+    @property
+    def local(self) -> Local: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """What a configuration names, built."""
+
+    method: Method[Any]
+    federation: Federation
+    model: Model
+
+
+def as_method(method: Any) -> Any:
+    """A method object, from its name or as it is."""
+    if isinstance(method, str):
+        return METHODS.build(method, {})
+    missing = [name for name in ("init", "round", "predictor") if not callable(getattr(method, name, None))]
+    if missing or isinstance(method, type):
+        hint = f"write {method.__name__}(...)" if isinstance(method, type) else f"it has no {', '.join(missing)}"
+        raise CoterieError(f"method: {method!r} is not a method object: {hint}", code="component-invalid")
+    return method
+
+
+def as_model(model: str | Model | Architecture | nn.Module | Callable[[], nn.Module], federation: Shaped) -> Model:
+    """A model, from a name of the zoo or one of its architectures, a network or a function that builds one."""
+    if isinstance(model, str):
+        return named_model(model, {}, federation)
+    made: Any = model() if isinstance(model, type) and issubclass(model, Architecture) else model
+    if isinstance(made, Architecture):
+        return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
+    return Model.of(made, loss_of(federation))
+
+
+def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
+    """A model of the zoo, or a user's `module:Net`, built for the federation's shapes."""
+    made = MODELS.build(name, params)
+    if isinstance(made, Model):
+        return made
+    if isinstance(made, nn.Module):
+        return Model.of(made, loss_of(federation))
+    return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
+
+
+# ------------------------------------------------------------------------------------ from a configuration
+
+
+def build(config: RunConfig) -> Components:
+    """Everything the configuration names, made and checked."""
+    federation = build_data(config)
+    return Components(build_method(config), federation, named_model(config.model.name, config.model.params, federation))
+
+
+def resolved(config: RunConfig, method: Method[Any]) -> Tree:
+    """The whole configuration with every parameter spelled out, so that a later default cannot change the run."""
+    tree = config.dump()
+    tree |= method_and_model(config, method)
+    if ":" not in config.data.name:
+        tree["data"] |= _spelled(DATASETS.build(config.data.name, config.data.params), config.data.params)
+    partition = config.data.partition
+    if partition is not None:
+        tree["data"]["partition"] |= _spelled(PARTITIONS.build(partition.name, partition.params), partition.params)
+    return tree
+
+
+def method_and_model(config: NamesMethod, made: Method[Any]) -> Tree:
+    """Both with every parameter spelled out."""
+    method, model = config.method, config.model
+    return {
+        "method": {"name": method.name} | method.params | _spelled(made, method.params),
+        "model": {"name": model.name} | model.params | _spelled(MODELS.build(model.name, model.params), model.params),
+    }
+
+
+def _spelled(thing: Any, given: Tree) -> Tree:
+    """A thing's parameters. `local` only where it is the thing's own: elsewhere it is the run's."""
+    if not dataclasses.is_dataclass(thing):
+        return given
+    try:
+        out: Tree = TypeAdapter(type(thing)).dump_python(thing, mode="json", exclude_none=True)
+    except PydanticSchemaGenerationError:  # a user's dataclass with fields that pydantic does not know
+        return given
+    if "local" not in given:
+        out.pop("local", None)
+    if "base" in out:
+        below = given.get("base") or {}
+        out["base"] = {k: v for k, v in below.items() if k == "name"} | _spelled(getattr(thing, "base", None), below)
+    return out
+
+
+def build_method(config: NamesMethod) -> Method[Any]:
+    """The method, with the run's `local` unless it has its own."""
+    method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local))
+    usual = {f.name: f.default for f in dataclasses.fields(config)}["local"]  # type: ignore[arg-type]
+    if config.local != usual and not hasattr(method, "local") and not hasattr(method, "base"):
+        raise CoterieError(
+            f"local: {config.method.name} has no field `local`, so this setting would be ignored; "
+            "give it one (local: Local = Local()), or leave local out",
+            code="config-conflict",
+        )
+    return method
+
+
+def _method(name: str, params: Tree, local: Local) -> Any:
+    """A method and, where it wraps another, that one first; both train as `local` says unless they have their own."""
+    found = METHODS.find(name)
+    missing = [part for part in ("init", "round", "predictor") if not callable(getattr(found, part, None))]
+    if missing:
+        raise CoterieError(
+            f"method.name: '{name}' is not a method: it has no {', '.join(missing)}", code="component-invalid"
+        )
+    fields = {f.name: f for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else {}
+    params = completed(found, params, local)
+    if "base" in fields:
+        params["base"] = _base(params.get("base"), fields["base"].default, local)
+    return METHODS.build(name, params)
+
+
+def _base(given: Any, default: Any, local: Local) -> Any:
+    if given is not None and not isinstance(given, dict):
+        raise CoterieError(
+            f"method.base: expected {{name: ..., its parameters}}, got {given!r}", code="config-invalid-value"
+        )
+    own = dict(given or {})
+    if not dataclasses.is_dataclass(default):  # any method: it must be named
+        if "name" not in own:
+            raise CoterieError(
+                "method.base.name: which method is wrapped? For example method.base.name=ifca",
+                code="config-missing-key",
+            )
+        return _method(own.pop("name"), own, local)
+    kind: Any = type(default)
+    known = {f.name: getattr(default, f.name) for f in dataclasses.fields(kind)}
+    if "name" in own:  # a variant of the method that is wrapped, with its own defaults
+        named, known = METHODS.find(own.pop("name")), {}
+        if not isinstance(named, type) or not issubclass(named, kind):
+            raise CoterieError(
+                f"method.base.name: this method wraps {kind.__name__}; to wrap another, method.name=cam",
+                code="config-invalid-value",
+            )
+        kind = named
+    try:
+        return TypeAdapter(kind).validate_python(known | completed(kind, own, local))
+    except ValidationError as error:
+        raise explain(error, "method.base", kind) from None
+
+
+def build_data(config: RunConfig) -> Federation:
+    """The federation."""
+    partition = config.data.partition
+    made = DATASETS.build(config.data.name, config.data.params)
+    if ":" in config.data.name and not isinstance(made, Dataset | Federation):
+        raise CoterieError(
+            f"data.name: '{config.data.name}' gave a {type(made).__name__}; expected a Federation, "
+            "for example from coterie.Federation.from_arrays, or a Dataset",
+            code="component-invalid",
+        )
+    how = None if partition is None else PARTITIONS.build(partition.name, partition.params)
+    return with_validation(federate(made, how, seed=config.seed), config.validation, config.seed)

@@ -1,0 +1,217 @@
+"""How a run goes on after a crash: state and client memory in one safetensors file, written all or not at all.
+
+Random numbers need no saving: they are keyed by round. The file names what it belongs to, so that a
+checkpoint of another run is refused, and carries a checksum, so that a damaged one is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from coterie.client.memory import Memory
+from coterie.core.client_table import ByClient
+from coterie.core.codec import pack, unpack
+from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
+from coterie.core.earlier_runs import todays_description, todays_state
+from coterie.core.errors import CoterieError
+from coterie.core.files import replace_durably
+
+FORMAT = "coterie-checkpoint-1"
+
+
+class DamagedError(CoterieError):
+    """A file that is not, or no longer, a checkpoint. The one before it may be whole."""
+
+    code = "checkpoint-damaged"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run after `round` rounds."""
+
+    round: int
+    state: Any
+    memory: Mapping[str, Tensor]
+    also: Mapping[str, Any] = field(default_factory=dict)  # what was saved with them; files of 0.1 have nothing here
+
+
+def save(
+    path: Path,
+    state: object,
+    memory: Memory,
+    round: int,
+    belongs: Mapping[str, str],
+    also: Mapping[str, object] | None = None,
+) -> None:
+    """Write atomically: after a crash there is the old file, the new file, or both, never half of one.
+
+    also: more of the same kind as the state (see `codec.pack`); a tensor that is in both is written once.
+    """
+    (outline, more), parts = pack((state, dict(also or {})))
+    tensors = {f"state/{i}": t for i, t in enumerate(parts)} | {f"memory/{k}": t for k, t in memory.tensors().items()}
+    tensors = _apart(tensors)
+    header = {
+        "format": FORMAT,
+        "round": str(round),
+        "belongs": json.dumps(dict(belongs), sort_keys=True),
+        "state": json.dumps(outline),
+        "also": json.dumps(more),
+    }
+    temporary = path.with_name(path.name + ".part")
+    try:
+        safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
+        replace_durably(temporary, path)
+    except (safetensors.SafetensorError, OSError) as error:
+        temporary.unlink(missing_ok=True)
+        raise CoterieError(
+            f"{path}: cannot be written ({error}); the run can be resumed from the one before", code="disk-write"
+        ) from None
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The format wants every tensor to lie in memory of its own: what overlaps another is copied, and nothing else.
+
+    Personal models of thousands of clients may be most of what fits into memory.
+    """
+    found, ends = {}, dict[int, int]()
+    for name, t in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
+        storage = t.untyped_storage().data_ptr()
+        # An empty one counts as contiguous whatever its strides are, and nothing is lost by copying it.
+        if not t.numel() or not t.is_contiguous() or t.data_ptr() < ends.get(storage, 0):
+            found[name] = t.detach().clone(memory_format=torch.contiguous_format)
+        else:
+            found[name] = t.detach()
+            ends[storage] = t.data_ptr() + t.nbytes
+    return found
+
+
+def load_newest(
+    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]
+) -> tuple[Checkpoint, list[Path]]:
+    """The newest of these checkpoints, oldest first, that is not damaged; and the damaged ones after it."""
+    damaged: list[Path] = []
+    for path in reversed(saves):
+        try:
+            return load(path, template, method, belongs), damaged
+        except DamagedError:
+            damaged.append(path)
+    names = ", ".join(path.name for path in reversed(damaged))
+    raise DamagedError(f"{saves[-1].parent}: damaged: {names}; no other checkpoint is left to go on from")
+
+
+def newest(saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
+    """The newest checkpoint that is not damaged; those that are, are named in a warning."""
+    found, damaged = load_newest(saves, template, method, belongs)
+    for file in damaged:
+        warnings.warn(f"{file}: damaged; this is the run as of round {found.round}", stacklevel=2)
+    return found
+
+
+def load(path: Path, template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
+    """Read a checkpoint of this very run; anything else is refused with the reason."""
+    damaged = DamagedError(f"{path}: damaged, or not a checkpoint")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = dict(file.metadata() or {})
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a mapping)
+    except PermissionError as error:
+        raise CoterieError(f"{path}: cannot be read ({error.strerror})", code="disk-read") from None
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise damaged from error
+    crc = header.pop("crc32", None)
+    if crc is None or "format" not in header:
+        raise DamagedError(f"{path}: not a checkpoint of this program")
+    if crc != str(_checksum(header, tensors)):
+        raise damaged
+    if header["format"] != FORMAT:
+        raise CoterieError(
+            f"{path}: a checkpoint of format {header['format']}, this version reads {FORMAT}", code="run-version"
+        )
+    try:
+        theirs = dict(parse_json(header["belongs"]))
+    except (DecodeError, ValueError, KeyError, TypeError):
+        raise damaged from None
+    for key, mine in belongs.items():
+        if key in theirs and not agrees(str(theirs[key]), mine):
+            its, here = _differing(str(theirs.get(key)), mine)
+            raise CoterieError(
+                f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
+                "what is resumed goes on as it was, so leave the change out or choose another directory",
+                code="checkpoint-mismatch",
+            )
+    memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
+    try:
+        parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
+        outline = [parse_json(header["state"]), parse_json(header.get("also", '{"map": {}}'))]
+        kept = {type(node).__name__ for node in _dataclasses(template)}
+        state, also = unpack(todays_state(outline, kept), parts, state_types(template, method))
+        return Checkpoint(int(header["round"]), state, memory, also)
+    except UnknownTypeError:
+        raise
+    except (DecodeError, ValueError, KeyError):
+        raise damaged from None
+
+
+def agrees(theirs: str, mine: str) -> bool:
+    """Whether two descriptions are the same, but for options that the older one does not know yet."""
+    left = [token for token in re.split(r"[,()]\s*", todays_description(theirs)) if token]
+    for token in (token for token in re.split(r"[,()]\s*", todays_description(mine)) if token):
+        if left and left[0] == token:
+            left.pop(0)
+        elif "=" not in token or (left and left[0].partition("=")[0] == token.partition("=")[0]):
+            return False
+    return not left
+
+
+def _differing(theirs: str, mine: str) -> tuple[str, str]:
+    """Of two descriptions only the parameters that differ, where they have the same ones: k=3 and k=5."""
+    ones, others = (re.split(r"[,()]\s*", text) for text in (theirs, mine))
+    if len(ones) != len(others):
+        return theirs, mine
+    apart = [(a, b) for a, b in zip(ones, others, strict=True) if a != b]
+    return ", ".join(a for a, _ in apart), ", ".join(b for _, b in apart)
+
+
+def state_types(template: object, method: object) -> set[type]:
+    """The dataclasses a method's state may consist of: those of its fresh state and of its modules."""
+    types: set[type] = {ByClient, *(type(node) for node in _dataclasses(template))}
+    for base in type(method).__mro__:
+        for value in vars(sys.modules.get(base.__module__, object())).values() if base is not object else ():
+            if isinstance(value, type) and dataclasses.is_dataclass(value):
+                types.add(value)
+    return types
+
+
+def _dataclasses(node: object) -> Iterator[object]:
+    """Those that a state consists of."""
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        yield node
+        for field in dataclasses.fields(node):
+            yield from _dataclasses(getattr(node, field.name))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _dataclasses(value)
+
+
+def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:
+    """Of everything the file says: its header, and every tensor's name, type, shape and bytes."""
+    crc = zlib.crc32(json.dumps(dict(header), sort_keys=True).encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        crc = zlib.crc32(f"{name} {t.dtype} {tuple(t.shape)}".encode(), crc)
+        crc = zlib.crc32(t.contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
+    return crc

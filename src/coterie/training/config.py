@@ -1,0 +1,222 @@
+"""A run as a YAML file and `key=value` words, validated before anything is built."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from coterie.core.constructors import dataclass as validated
+from coterie.core.earlier_runs import todays_method
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
+from coterie.core.types import STRICT
+from coterie.core.validation import explain
+from coterie.data.federate import makes_clients
+from coterie.engines.factory import EngineName
+from coterie.training.settings import Settings
+
+Tree = dict[str, Any]  # a YAML document, before it is validated
+
+
+class Named(BaseModel):
+    """Something of the catalogue (or `module:Class`) and its parameters, which the thing itself validates."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def params(self) -> Tree:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class DataConfig(Named):
+    """A data set, and how it is spread over clients."""
+
+    partition: Named | None = None
+
+
+class EngineConfig(BaseModel):
+    """The engine that carries tasks to the clients."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: EngineName = "sequential"
+    workers: PositiveInt | None = None  # processes; as many as cores when not given
+    address: str | None = None  # ray: the cluster's head, 10.0.0.1:6379; auto: RAY_ADDRESS, or this machine alone
+
+    @model_validator(mode="after")
+    def _address_of_a_cluster(self) -> EngineConfig:
+        if self.address is not None and self.name != "ray":
+            raise ValueError(f"address is that of a Ray cluster, engine '{self.name}' has none; write engine.name=ray")
+        return self
+
+
+@validated(frozen=True, config=STRICT)
+class RunConfig(Settings):
+    """Everything `coterie run` needs. The defaults are the demo: 40 clients, rotated digits, four hidden clusters."""
+
+    data: DataConfig = DataConfig(name="digits", partition=Named(name="rotated"))
+    model: Named = Named(name="linear")
+    method: Named = Named(name="wecfl")
+    local: Local = Local(epochs=5, batch=8, lr=0.1)
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the round loop."""
+        return Settings(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Settings)})
+
+    def dump(self) -> Tree:
+        """As a YAML document, every default written out."""
+        out: Tree = TypeAdapter(RunConfig).dump_python(self, mode="json", exclude_none=True)
+        return out
+
+
+def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+    """The configuration of a file (or of the demo), changed by `key=value` words."""
+    tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
+    if file is not None:
+        tree |= named_values(read_file(file))
+    change(tree, words)
+    try:
+        return TypeAdapter(RunConfig).validate_python(tree)
+    except ValidationError as error:
+        raise explain(error, "", RunConfig) from None
+
+
+def named_values(tree: Tree) -> Tree:
+    """A document with its short forms written out."""
+    return {key: _named(key, value) for key, value in tree.items()}
+
+
+def change(tree: Tree, words: Sequence[str]) -> None:
+    """Change a document by `key=value` words."""
+    said = {word.partition("=")[0] for word in words}
+    for key, value in (_word(word) for word in words):
+        _set(tree, key.split("."), _named(key, value), said)
+
+
+def split_words(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The file of a command's words, if there is one, and the changes after it."""
+    if words and "=" not in words[0]:
+        return Path(words[0]), list(words[1:])
+    return None, list(words)
+
+
+def parameters(words: Sequence[str], kind: str) -> Tree:
+    """`key=value` words as the parameters of one thing; `data.key=value` is the same as `key=value`."""
+    return {key.removeprefix(f"{kind}."): value for key, value in map(_word, words)}
+
+
+def _word(word: str) -> tuple[str, Any]:
+    key, equals, text = word.partition("=")
+    if not equals or not key:
+        raise CoterieError(f"'{word}': expected key=value, for example method.k=4", code="config-unreadable")
+    try:
+        return key, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise CoterieError(f"{key}: '{text}' is not a YAML value", code="config-invalid-value") from None
+
+
+class _OnceEach(yaml.SafeLoader):
+    """YAML without duplicate keys: the second would silently replace the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As always, once each key was seen."""
+        seen = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.YAMLError(f"duplicate key '{key.value}' (repeated on line {key.start_mark.line + 1})")
+            seen.add(key.value if isinstance(key.value, str) else id(key))
+        return super().construct_mapping(node, deep)
+
+
+def read_file(file: Path) -> Tree:
+    """A YAML file of keys and values."""
+    try:
+        tree = yaml.load(file.read_text(encoding="utf-8"), _OnceEach)
+    except OSError as error:
+        raise CoterieError(f"{file}: cannot be read ({error.strerror})", code="config-unreadable") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{file}: not YAML: {' '.join(str(error).split())}", code="config-unreadable") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise CoterieError(f"{file}: expected keys and values, found a {type(tree).__name__}", code="config-unreadable")
+    if (file.parent / "run.json").is_file():
+        _as_then(tree)
+    return tree
+
+
+def _as_then(tree: Tree) -> None:
+    """A run's own config.yaml has every option: one that is missing did not exist yet, so the old behaviour is kept."""
+    if isinstance(tree.get("method"), dict):
+        tree["method"] = todays_method(tree["method"])
+    data = tree.get("data")
+    if isinstance(data, dict) and data.get("name") in ("csv", "parquet") and "standardise_y" not in data:
+        data["standardise_y"] = False
+        if data.get("standardise") is True:
+            data["standardise"] = "all"
+
+
+def _named(key: str, value: Any) -> Any:
+    """`method: wecfl` is short for `method: {name: wecfl}`."""
+    return {"name": value} if key in NAMED and isinstance(value, str) else value
+
+
+def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
+    """Set a dotted key. A new name keeps only those old parameters that the new thing knows too."""
+    if ".".join(path) in NAMED and isinstance(value, dict) and set(value) == {"name"}:
+        path, value = [*path, "name"], value["name"]
+    node = tree
+    for part in path[:-1]:
+        below = node.get(part)
+        if not isinstance(below, dict):
+            below = node[part] = {}
+        node = below
+    *above, last = path
+    if last == "name" and above and node.get("name") != value:
+        _rename(node, ".".join(above), str(value), said)
+    if last in ("epochs", "steps"):  # one replaces the other, unless both were asked for, which is then refused
+        other = "steps" if last == "epochs" else "epochs"
+        if ".".join([*above, other]) not in said:
+            node.pop(other, None)
+    node[last] = value
+
+
+NAMED = ("data", "data.partition", "model", "method", "engine")
+_KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
+
+
+def _rename(node: Tree, kind: str, name: str, said: set[str]) -> None:
+    """Forget the parameters that the new thing does not know; data that is `owned` brings its clients along."""
+    if kind not in _KINDS:
+        return
+    found = _KINDS[kind].find(name)
+    known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
+    if kind == "data":
+        asked = any(key.startswith("data.partition") for key in said)  # then it stays, and is refused if it must be
+        owned = getattr(found, "owned", False)
+        if asked or not (makes_clients(found) or owned):
+            known.add("partition")
+        if owned and asked and not {"data.partition", "data.partition.name"} & said:
+            given = {key.rpartition(".")[2] for key in said}
+            node["partition"] = {"name": "natural"} | {k: v for k, v in node["partition"].items() if k in given}
+    for key in set(node) - known - {"name"}:
+        del node[key]

@@ -1,0 +1,105 @@
+"""Clients' scores under a method's own rule, between rounds and after the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import torch
+
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.errors import CoterieError
+from coterie.core.metrics import Summary, summarise
+from coterie.core.references import Reference, describe_value
+from coterie.core.replies import Evaluated
+from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Evaluate
+from coterie.engines.contract import Missing
+from coterie.methods.contract import Admits, Method, admitted
+from coterie.training.ask import RoundAsk
+from coterie.training.job import Job
+from coterie.training.sampling import available, draw
+
+State = TypeVar("State")
+ScoredSplit: TypeAlias = Literal["val", "test"]  # the samples that scores are computed on
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Scores of each client and over all clients, and the clients that could not be evaluated."""
+
+    clients: Evaluated
+    summary: Summary
+    unscored: tuple[Missing, ...]
+    state: Any = field(repr=False)  # the method's, after it admitted these clients
+    split: ScoredSplit = "test"
+
+    @property
+    def scored_on(self) -> Literal["test", "validation"]:
+        """The split as files and pages name it."""
+        return "test" if self.split == "test" else "validation"
+
+
+class NoClientEvaluatedError(CoterieError):
+    """No client could be evaluated; between rounds the clients may only be away for a while."""
+
+    code = "evaluation-empty"
+
+    def __init__(self, round: int, unscored: tuple[Missing, ...]) -> None:
+        first = f"{unscored[0].who}: {unscored[0].reason}" if unscored else "no client is connected"
+        super().__init__(f"round {round}: no client could be evaluated; {first}")
+        self.round, self.unscored = round, unscored
+
+
+def evaluate(
+    job: Job[State], state: State, t: int, roster: Roster, *, count: int | None = None, split: ScoredSplit = "test"
+) -> Evaluation:
+    """The score of every client under the method's own rule. Training is not affected.
+
+    count: how many of the roster are evaluated; None: as many as `evaluate_on` says.
+    """
+    method, clients, settings = job.method, job.clients, job.settings
+    rng = generator(settings.seed, Purpose.EVALUATION)
+    if count is None:
+        count = available("evaluate_on", settings.evaluate_on, len(roster.ids))
+    ids = draw(roster, count, rng)
+    if not len(ids):
+        raise NoClientEvaluatedError(t + 1, ())
+    ask = RoundAsk(job.engine, ids, settings.seed, t, keep=False, names=clients.names)
+    if isinstance(method, Admits):
+        rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
+        # As many at a time as take part in a round: evaluation needs no more memory than training.
+        for part in ids.split(max(available("participation", settings.participation, len(clients)), 32)):
+            state = admitted(method, state, Cohort(part, t, roster, rng), ask)
+    reply: Evaluated = ask(replace(_predictor(method, state), split=split))
+    unscored = ask.lost
+    if not len(reply.ids):
+        raise NoClientEvaluatedError(t + 1, unscored)
+    by = {"test": reply.n, "train": clients.sizes(reply.ids), "equal": torch.ones(len(reply.ids))}
+    weights = by[settings.weigh_clients].double() * (reply.n > 0)
+    if not float(weights.sum()):
+        what = "test samples to evaluate on; hold some out (test > 0)"
+        what = what if split == "test" else "validation samples; hold some out (validation=0.2)"
+        raise CoterieError(f"data: no client has {what}", code="data-split")
+    ids_ = reply.ids.numpy()
+    truth = None if clients.truth is None else clients.truth[ids_]
+    mixture = None if clients.mixture is None else clients.mixture[ids_]
+    return Evaluation(reply, summarise(reply, weights, truth, mixture), unscored, state, split)
+
+
+def evaluate_newcomers(job: Job[State], state: State, newcomers: Roster) -> Evaluation | None:
+    """Admit clients that had no part in training by the method's own rule, and evaluate them."""
+    if not len(newcomers.ids):
+        return None
+    return evaluate(job, state, job.settings.rounds, newcomers, count=len(newcomers.ids))
+
+
+def _predictor(method: Method[State], state: State) -> Evaluate:
+    given: object = method.predictor(state)
+    if isinstance(given, Evaluate):
+        return given
+    inner = f"{type(given).__name__}(...)" if isinstance(given, Reference) else "All(w)"
+    raise CoterieError(
+        f"{type(method).__name__}.predictor returned {describe_value(given)}; return Evaluate(({inner},))",
+        code="method-invalid",
+    )

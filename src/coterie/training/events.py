@@ -1,0 +1,80 @@
+"""The events of a run. Progress bars, files and trackers listen to them; the round loop knows none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from torch import Tensor
+
+from coterie.core.cohort import Counted
+from coterie.core.constructors import explained
+from coterie.core.metrics import Summary
+from coterie.core.replies import Evaluated, Fitted
+from coterie.engines.contract import Missing
+
+
+@explained
+@dataclass(frozen=True)
+class RunStarted:
+    """The run is about to do its first round (or, resumed, its next)."""
+
+    method: str
+    data: str
+    clients: int
+    per_round: int
+    rounds: int
+    done: int  # rounds that a resumed run has behind it
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What a listener may look at while an evaluated round is fresh: too large to be kept for every round."""
+
+    clients: Evaluated  # one by one
+    trained: Fitted | None  # who trained last in the round, and their models
+    centers: Tensor | None  # (K, P) the models that clients are given next
+
+
+@explained
+@dataclass(frozen=True)
+class RoundDone:
+    """A round is over."""
+
+    round: int  # from 1
+    asked: int
+    answered: int
+    missing: tuple[Missing, ...]
+    attempts: int  # more than 1 when too few answered and the round was repeated
+    seconds: float
+    summary: Summary | None  # None when the round was not evaluated
+    unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
+    discrepancy: float | None = None  # of evaluated rounds: how far clients went from their models (see diagnostics.py)
+    clusterability: float | None = None  # of evaluated rounds: how unlike the clients of a cluster are
+    bytes_down: int = 0  # what the round would send to clients over a network, and get back from them
+    bytes_up: int = 0
+    client_seconds: float = 0.0  # of `seconds`: spent on clients' work; the rest is the server's
+    update_norm: float | None = None  # the median of the cohort's updates; None where fewer than five were sent
+    rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
+    counted: Counted | None = None  # the number of clusters, where a rule chose it in this round
+    validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
+    fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class RunEnded:
+    """All rounds are done."""
+
+    clients: Evaluated  # the last evaluation, client by client
+    summary: Summary
+    seconds: float
+    newcomers: Evaluated | None = None  # clients kept from training, after they were taken in
+    warnings: tuple[str, ...] = ()  # what is wrong with the run though it has ended (see run_warnings.py)
+    scored_on: Literal["test", "validation"] = "test"  # the samples that `clients` and `summary` are of
+
+
+Event: TypeAlias = RunStarted | RoundDone | RunEnded
+Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,59 @@
+"""Run a configuration in a directory: what `coterie run` does, and every other command that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.data.federation import Federation
+from coterie.training.assembly import EngineRequest, Output, assemble
+from coterie.training.build import Components, build, resolved
+from coterie.training.config import RunConfig
+from coterie.training.evaluation import ScoredSplit
+from coterie.training.events import Listener
+from coterie.training.loop import train
+from coterie.training.result import Result
+
+SHOWN = 12  # names of inputs or classes, if there are more
+
+
+def execute(
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool = False,
+    listeners: Sequence[Listener] = (),
+    say: Callable[[str], None] = lambda _: None,
+    components: Components | None = None,
+    final_split: ScoredSplit = "test",
+) -> Result[Any]:
+    """Build what the configuration names and train.
+
+    say: is told what the data is and which engine `auto` chose. components: what was built from it already.
+    """
+    made = components or build(config)
+    _describe(made.federation, say)
+    with assemble(
+        *(made.method, made.model, made.federation, config.settings),
+        EngineRequest(str(config.engine.name), config.engine.workers, config.engine.address),
+        Output(path, resume, resolved(config, made.method), say),
+        listeners=listeners,
+        final_split=final_split,
+        say=say,
+    ) as run:
+        return train(run)
+
+
+def _describe(federation: Federation, say: Callable[[str], None]) -> None:
+    """Which columns of a table are inputs, and what the numbers of labels mean."""
+    say(federation.describe())
+    named = {
+        "inputs": federation.features,
+        "left out (not numeric)": federation.left_out or None,
+        "classes": federation.class_names,
+    }
+    for what, names in named.items():
+        if names is not None:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            say(f"{what}: {', '.join(names[:SHOWN])}{more}")

@@ -1,0 +1,350 @@
+"""After training: predictions, and newcomers, placed by the method's own rule on their data; nobody is retrained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from coterie.client.choices import needs_data, settled
+from coterie.client.data import ClientData
+from coterie.client.runner import TaskRunner
+from coterie.core.clients import Clients, NamesData, number_of
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.ensemble import as_network
+from coterie.core.errors import CoterieError
+from coterie.core.hardware import one_thread
+from coterie.core.naming import client_name
+from coterie.core.references import All, OneRow, vectors_of
+from coterie.core.replies import Evaluated
+from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Evaluate
+from coterie.data.domain import Domain
+from coterie.data.federation import Federation
+from coterie.data.frames import column_names, columns
+from coterie.data.scale import Scale
+from coterie.data.targets import TargetScale
+from coterie.engines.contract import Missing
+from coterie.engines.sequential import Sequential
+from coterie.methods.contract import admitted
+from coterie.training.ask import RoundAsk
+from coterie.training.checks import check_fit
+from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
+from coterie.training.result import Result
+
+SHOWN = 12  # names of columns in an error, where there are more
+
+
+@dataclass(frozen=True, eq=False)
+class _Behind:
+    """A federation whose clients are numbered behind those that were trained on."""
+
+    newcomers: Federation
+    first: int
+
+    def client(self, client: int) -> ClientData:
+        return self.newcomers.client(client - self.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Newcomers in their places. Client i of the newcomers' federation is i here."""
+
+    assignments: NDArray[np.int64]  # the cluster of each: -1 where it could not be found
+    clients: Evaluated  # their scores on their own test data (ids as the server numbers them)
+    missing: tuple[Missing, ...]
+    _result: Result[Any]
+    _state: Any
+    _behind: _Behind
+
+    @property
+    def accuracy(self) -> float | None:
+        """Over all of them, by their test samples; None for regression."""
+        tested = self.clients.n > 0
+        weights = self.clients.n[tested].double()
+        found = float((self.clients.accuracy[tested] * weights).sum() / weights.sum())
+        return None if math.isnan(found) else found
+
+    def __repr__(self) -> str:
+        return f"<{len(self.assignments)} newcomers: clusters {self.assignments.tolist()}>"
+
+    def predict(self, client: int | str, x: Any, *, proba: bool = False) -> NDArray[Any]:
+        """Labels (or targets) of new inputs, by the model of the newcomer's place; see `Result.predict`."""
+        number, newcomers, model = number_of(self._behind.newcomers, client), self._behind.newcomers, self._result.model
+        inputs, task = as_inputs(x, newcomers, scale_of(newcomers, number)), self._result.method.predictor(self._state)
+        with one_thread():
+            said = TaskRunner(model).predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
+        return _answer(self._result, said, proba, newcomers.target)
+
+    def network(self, client: int | str) -> nn.Module:
+        """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
+        number, newcomers, model = number_of(self._behind.newcomers, client), self._behind.newcomers, self._result.model
+        with one_thread():
+            task, data = self._result.method.predictor(self._state), newcomers.client(number)
+            return TaskRunner(model).network(task, self._behind.first + number, data, {})
+
+
+def predict(result: Result[Any], known: Described, client: int, x: Any, proba: bool) -> NDArray[Any]:
+    """What the model of a client says of new inputs."""
+    inputs = as_inputs(x, known, scale_of(known, client))
+    task, data = predictor_of(result, client)
+    with one_thread(), _about(result, client):
+        said = TaskRunner(result.model).predict(task, client, data, result.memory.read(client), inputs)
+    return _answer(result, said, proba, target_of(known, client))
+
+
+@contextmanager
+def _about(result: Result[Any], client: int) -> Iterator[None]:
+    """What goes wrong is said of this client: above all, that the run never met it."""
+    try:
+        yield
+    except CoterieError as error:
+        met = client in result.clients.ids or (result.newcomers is not None and client in result.newcomers.clients.ids)
+        hint = "" if met else "; it was not evaluated in this run, and result.admit([(x, y)]) finds its place"
+        raise CoterieError(
+            f"predict: {client_name(result.known.names, client)}: {error}{hint}", code=error.code
+        ) from None
+
+
+def _answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale | None = None) -> NDArray[Any]:
+    """Labels, or the probability of each (n, classes); or the values of a regression, in its targets' units."""
+    if proba and result.model.loss != "cross_entropy":
+        raise CoterieError(
+            "predict: proba=True is for classes; a regression has none, so leave it out", code="argument-conflict"
+        )
+    if proba:  # logits, or the log-probabilities of a mixture, which this leaves as they are
+        return np.asarray(torch.softmax(said.double(), 1).numpy())
+    if result.model.loss == "cross_entropy":
+        return said.argmax(1).numpy()
+    return said.numpy() if target is None else target.undo(said).to(said.dtype).numpy()
+
+
+def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
+    """New samples, given as the training data is stored, as a network takes them; columns of a table by their names."""
+    stored = _stored(x, known.features)
+    if stored.ndim != 1 + len(known.input_shape) or tuple(stored.shape[1:]) != known.input_shape:
+        wanted = ", ".join(map(str, known.input_shape))
+        named = f" ({', '.join(known.features)})" if known.features and len(known.features) <= SHOWN else ""
+        raise CoterieError(
+            f"predict: expected inputs of shape (n, {wanted}){named}, got {tuple(stored.shape)}", code="data-shape"
+        )
+    inputs = stored if scale is None else scale(stored)
+    if not bool(inputs.isfinite().all()):
+        raise CoterieError("predict: NaN or Inf in the inputs; clean or drop those samples", code="data-not-finite")
+    return inputs
+
+
+def predictor_of(result: Result[Any], client: int) -> tuple[Evaluate, ClientData]:
+    """How a client of the run predicts, and its data, which a run that was read back seldom needs."""
+    new = result.newcomers is not None and client in result.newcomers.clients.ids
+    state = result.newcomers.state if result.newcomers is not None and new else result.placed
+    task = result.method.predictor(state)
+    if isinstance(result.known, Federation):
+        return task, result.known.client(client)
+    if not needs_data(task, result.memory.read(client)):
+        return task, _NoData()
+    ids, found = result.clients.ids, result.chosen
+    if result.newcomers is not None and new:
+        ids, found = result.newcomers.clients.ids, result.newcomers_chosen
+    if found is not None and client in ids:
+        return settled(task, ids, found), _NoData()
+    try:
+        return task, result.federation.client(client)
+    except CoterieError as error:
+        who = client_name(result.known.names, client)
+        raise CoterieError(
+            f"predict: {who} was not evaluated at the end of this run, so the model it would choose is not recorded, "
+            f"and its data is needed: {error}",
+            code="data-needed",
+        ) from None
+
+
+class _NoData:
+    """What lies at a client whose data is not here."""
+
+    @property
+    def train(self) -> tuple[Tensor, Tensor]:
+        raise CoterieError("the training data is not here", code="data-needed")
+
+    @property
+    def test(self) -> tuple[Tensor, Tensor]:
+        raise CoterieError("the test data is not here", code="data-needed")
+
+    @property
+    def target(self) -> TargetScale | None:
+        raise CoterieError("the training data is not here", code="data-needed")
+
+    @property
+    def target_mean(self) -> Tensor:
+        raise CoterieError("the training data is not here", code="data-needed")
+
+
+def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
+    """Samples as a tensor: those columns of a table that the model was trained on, in their order."""
+    if isinstance(x, Tensor):
+        return x
+    names = column_names(x)
+    if names is not None:
+        return torch.from_numpy(columns(x, names if features is None else features, "predict"))
+    try:
+        return torch.from_numpy(np.array(x))
+    except (TypeError, ValueError) as error:
+        raise CoterieError(f"predict: the inputs are not an array of numbers ({error})", code="data-type") from None
+
+
+def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) -> NDArray[Any]:
+    """What the model of a client's cluster says of inputs as that model takes them: where the data is elsewhere."""
+    said = network(result, cluster_of(result, client))
+    inputs = _stored(x, result.known.features if isinstance(result.known, NamesData) else None)
+    with one_thread(), torch.inference_mode():
+        try:
+            out = said(inputs.to(torch.get_default_dtype()))
+        except (RuntimeError, ValueError) as error:
+            raise CoterieError(
+                f"predict: these inputs do not fit the model: {' '.join(str(error).split())}", code="data-shape"
+            ) from None
+    return _answer(result, out, proba)
+
+
+def cluster_of(result: Result[Any], client: int) -> int:
+    """Where a client is."""
+    if not 0 <= client < len(result.assignments) or result.assignments[client] < 0:
+        who = client_name(result.known.names, client)
+        raise CoterieError(f"{who} has no cluster in this run; see result.clients.ids", code="client-no-value")
+    return int(result.assignments[client])
+
+
+def network(result: Result[Any], cluster: int) -> nn.Module:
+    """The trained network of a cluster; where a method adds or averages models, all of them together."""
+    task = result.method.predictor(result.state)
+    found = [vectors_of(ref) for ref in task.models if isinstance(ref, All | OneRow)]
+    models = [one for one in found if one is not None]
+    if len(models) < len(task.models) or task.mixture is not None:
+        name, here = type(result.method).__name__, isinstance(result.known, Federation | DataRecord)
+        raise CoterieError(
+            f"network: {name} has no single network per cluster; "
+            + ("write network(client=...)" if here else "those of its clients lie with them"),
+            code="result-ambiguous",
+        )
+    many = max(len(vectors) for vectors in models)
+    if not 0 <= cluster < many:
+        raise CoterieError(f"network: cluster {cluster}, but there are {many}: 0..{many - 1}", code="cluster-unknown")
+    thetas = [vectors[0 if isinstance(ref, All) else cluster] for ref, vectors in zip(task.models, models, strict=True)]
+    return as_network(result.model.replica(), thetas, None, task.average)
+
+
+def network_of(result: Result[Any], client: int) -> nn.Module:
+    """The network that `predict` uses for a client, whatever the method; it takes inputs as they are scaled."""
+    task, data = predictor_of(result, client)
+    with one_thread(), _about(result, client):
+        return TaskRunner(result.model).network(task, client, data, result.memory.read(client))
+
+
+def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) -> Served:
+    """Find the place of clients that had no part in training."""
+    newcomers = _seen_alike(_as_federation(given, result.known), result.known)
+    check_fit(result.model, newcomers.check())
+    first = len(result.known)
+    behind = _Behind(newcomers, first)
+    ids = torch.arange(first, first + len(newcomers))
+    roster = Roster(ids, newcomers.roster.n)
+    engine = Sequential(result.model, behind)
+    done = result.settings.rounds
+    ask: Any = RoundAsk(engine, ids, result.settings.seed, done, keep=False)
+    state = result.state
+    with one_thread():
+        rng = generator(result.settings.seed, Purpose.METHOD, done, 0)
+        state = admitted(result.method, state, Cohort(ids, done, roster, rng), ask)
+        reply: Evaluated = ask(result.method.predictor(state))
+    found = np.full(len(newcomers), -1, dtype=np.int64)
+    found[reply.ids.numpy() - first] = 0 if reply.choice is None else reply.choice.numpy()
+    return Served(found, reply, _named(ask.lost, newcomers.names, first), result, state, behind)
+
+
+def _named(lost: Sequence[Missing], names: Sequence[str] | None, first: int) -> tuple[Missing, ...]:
+    """Newcomers by their names; the server's numbers go on behind those of the clients it was trained on."""
+    return tuple(m if names is None else replace(m, name=names[m.client - first]) for m in lost)
+
+
+def _as_federation(given: Federation | Sequence[tuple[Any, ...]], trained: Clients) -> Federation:
+    """Newcomers as a federation; of tables those columns that the model was trained on."""
+    if isinstance(given, Federation) or not isinstance(trained, NamesData):
+        return Federation.of(given)
+    features = trained.features
+    if features is not None and isinstance(given, Sequence) and all(isinstance(c, tuple | list) for c in given):
+        given = [
+            tuple(
+                columns(part, features, f"newcomers: client {client}")
+                if place % 2 == 0 and column_names(part) is not None
+                else part
+                for place, part in enumerate(arrays)
+            )
+            for client, arrays in enumerate(given)
+        ]
+    kind = trained.kind if isinstance(trained, Federation | DataRecord) else None
+    made = Federation.of(given, task=kind)
+    if made.class_names is not None and trained.class_names is None:
+        theirs = ", ".join(made.class_names[:SHOWN])
+        raise CoterieError(
+            f"newcomers: their labels are names ({theirs}), it was trained on numbers; give those", code="data-labels"
+        )
+    return made
+
+
+def _same_columns(newcomers: Federation, wanted: tuple[str, ...] | None) -> Federation:
+    """Newcomers with the columns that the model was trained on, in their order."""
+    names = newcomers.features
+    if names is None or wanted is None or names == wanted:
+        return newcomers if wanted is None else replace(newcomers, features=wanted)
+    if missing := [name for name in wanted if name not in names]:
+        theirs, known = ", ".join(names), ", ".join(wanted)
+        raise CoterieError(
+            f"newcomers: they have no column '{missing[0]}': theirs are {theirs}; it was trained on {known}",
+            code="data-column-unknown",
+        )
+    order = torch.tensor([names.index(name) for name in wanted])
+
+    def ordered(domain: Domain) -> Domain:
+        scale = domain.scale
+        if scale is not None:
+            mean, std = (v[order] if isinstance(v, Tensor) and v.ndim else v for v in (scale.mean, scale.std))
+            scale = replace(scale, mean=mean, std=std)
+        return replace(domain, x=domain.x[:, order], scale=scale)
+
+    return replace(newcomers, domains=tuple(map(ordered, newcomers.domains)), features=wanted)
+
+
+def _seen_alike(newcomers: Federation, trained: Clients) -> Federation:
+    """Newcomers as the training data was seen: its scale, not a mean of their own; its numbers for named classes."""
+    if not isinstance(trained, NamesData):
+        return newcomers
+    newcomers = _same_columns(newcomers, trained.features)
+    domains = newcomers.domains
+    if isinstance(trained, Federation | DataRecord):  # over a network clients scale their data themselves
+        if newcomers.kind != trained.kind:
+            raise CoterieError(
+                f"newcomers: theirs is a {newcomers.kind}, it was trained on a {trained.kind}", code="data-labels"
+            )
+        scale, *others = trained.scales
+        if scale is not None and not scale.plain and not others:
+            domains = tuple(replace(domain, scale=scale) for domain in domains)
+        target, *other_targets = targets_of(trained)
+        if not other_targets:
+            domains = tuple(replace(domain, target=target) for domain in domains)
+    names, known = newcomers.class_names, trained.class_names
+    if names is None or known is None or names == known:
+        return replace(newcomers, domains=domains)
+    if unknown := [name for name in names if name not in known]:
+        raise CoterieError(
+            f"newcomers: it was trained on the classes {', '.join(known)}, not on {unknown[0]}", code="data-labels"
+        )
+    numbers = torch.tensor([known.index(name) for name in names])
+    domains = tuple(replace(d, relabel=numbers if d.relabel is None else numbers[d.relabel]) for d in domains)
+    return replace(newcomers, domains=domains, class_names=known, outputs=len(known))

@@ -1,0 +1,191 @@
+"""A run read back from its directory. The training data is not needed: the directory says all that using it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+from torch import nn
+
+from coterie.client.memory import Memory
+from coterie.core.errors import CoterieError
+from coterie.core.hardware import one_thread
+from coterie.core.model import Model
+from coterie.core.registry import METHODS, MODELS
+from coterie.core.seeds import Purpose, generator
+from coterie.core.validation import settings_from
+from coterie.data.federation import Federation
+from coterie.data.validation_split import with_validation
+from coterie.engines.sequential import Sequential
+from coterie.methods.contract import Method
+from coterie.training import checkpoint, serving_file
+from coterie.training.build import as_method, as_model, build_data, build_method, named_model
+from coterie.training.config import RunConfig, read
+from coterie.training.data_record import DataRecord, Described
+from coterie.training.evaluation import evaluate, evaluate_newcomers
+from coterie.training.evaluation_record import unpacked
+from coterie.training.job import Job
+from coterie.training.result import Result
+from coterie.training.run_directory import belongs, read_history
+from coterie.training.sampling import clients_to_evaluate, split_newcomers
+from coterie.training.serving_file import ServingFile
+from coterie.training.settings import Settings
+from coterie.training.trust import check_trust
+from coterie.zoo import Architecture
+
+TRUST = 'coterie.load(dir, trust=["{name}"])'
+AnyModel = str | Model | Architecture | nn.Module | Callable[[], nn.Module]
+
+
+def load_run(
+    path: Path,
+    tree: Mapping[str, Any],
+    saves: Sequence[Path],
+    *,
+    method: Method[Any] | None = None,
+    federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
+    model: AnyModel | None = None,
+    trust: Sequence[str] = (),
+) -> Result[Any]:
+    """A run of this machine, from its configuration and its checkpoints; see `coterie.load`."""
+    if "data" in tree:
+        given = {"method": method, "data": federation, "model": model}
+        config = _configured(path, tree, given)
+        needed = {key: value for key, value in tree.items() if key in ("method", "model") and given[key] is None}
+        check_trust(needed, trust, path, TRUST)
+        source = partial(_data, config, trust, path)
+        said = serving_file.read(path, source)
+        if federation is not None:
+            federation = with_validation(Federation.of(federation), config.validation, config.seed)
+        known = _known(federation, said) or _of_version_0_1(source)
+        used = build_method(config) if method is None else as_method(method)
+        network = _model(known, model, lambda: named_model(config.model.name, config.model.params, known))
+        settings = config.settings
+    else:
+        said = serving_file.read(path, None)
+        settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
+        if federation is not None:
+            federation = with_validation(Federation.of(federation), settings.validation, settings.seed)
+        known, used, network = _made_in_python(path, method, federation, model, said)
+    return _read_back(path, saves, used, network, known, settings)
+
+
+def _known(federation: Any, said: ServingFile | None) -> Described | None:
+    if federation is not None:
+        return Federation.of(federation)
+    return None if said is None else said.data
+
+
+def _configured(path: Path, tree: Mapping[str, Any], given: Mapping[str, object]) -> RunConfig:
+    """The run's configuration; what it names may be given only where the name is of the user's own code."""
+    config = read(None, base=tree)
+    names = {"method": config.method.name, "data": config.data.name, "model": config.model.name}
+    if any(value is not None and ":" not in names[key] for key, value in given.items()):
+        raise CoterieError(f"{path}: says itself what it was made of; write load(dir) alone", code="argument-conflict")
+    return config
+
+
+def _data(config: RunConfig, trust: Sequence[str], path: Path) -> Federation:
+    """The training data, built where it is needed, and only by code that may be run."""
+    check_trust({"data": config.dump()["data"]}, trust, path, TRUST)
+    return build_data(config)
+
+
+def _of_version_0_1(source: Callable[[], Federation]) -> Federation:
+    try:
+        return source()
+    except CoterieError as error:
+        raise CoterieError(
+            f"{error} (the run directory has no {serving_file.FILE}, being of version 0.1, so it needs its training "
+            "data; resume it once where the data is, and it no longer does)",
+            code=error.code,
+        ) from None
+
+
+def _model(known: Described, model: AnyModel | None, otherwise: Callable[[], Model]) -> Model:
+    return otherwise() if model is None else as_model(model, known)
+
+
+def _made_in_python(
+    path: Path, method: Any, federation: Any, model: Any, said: ServingFile | None
+) -> tuple[Described, Method[Any], Model]:
+    """What a run was made of: given, or recorded where it is the library's own."""
+    known = _known(federation, said)
+    recorded_method, recorded_model = (None, None) if said is None else (said.method, said.model)
+    missing = [
+        f"{key}=..."
+        for key, here in (
+            ("method", method or recorded_method),
+            ("federation", known),
+            ("model", model or recorded_model),
+        )
+        if here is None
+    ]
+    if known is None or missing:
+        raise CoterieError(
+            f"{path}: was made in Python of objects of your own; give them: load(dir, {', '.join(missing)})",
+            code="argument-missing",
+        )
+    used = as_method(method) if recorded_method is None or method else serving_file.rebuilt(METHODS, recorded_method)
+    if model is not None or recorded_model is None:
+        return known, used, as_model(model, known)
+    return known, used, as_model(serving_file.rebuilt(MODELS, recorded_model), known)
+
+
+def _read_back(
+    path: Path, saves: Sequence[Path], method: Method[Any], model: Model, known: Described, settings: Settings
+) -> Result[Any]:
+    roster, _ = split_newcomers(known, settings)
+    template = method.init(model, roster, generator(settings.seed, Purpose.INIT))
+    saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings))
+    if isinstance(known, DataRecord) and "evaluation" not in saved.also:
+        try:
+            known = known.federation()
+        except CoterieError as error:
+            raise CoterieError(
+                f"{path}: round {saved.round}, its last checkpoint, was not evaluated, so the training data is needed "
+                f"to find out where its clients belong: {error}",
+                code=error.code,
+            ) from None
+    if isinstance(known, Federation):
+        return _evaluated_anew(path, saved, method, model, known, settings)
+    memory, history = Memory(), read_history(path, saved.round)
+    memory.restore(saved.memory)
+    found = unpacked(saved.also["evaluation"])
+    new = unpacked(saved.also["newcomers"]) if "newcomers" in saved.also else None
+    last = found.evaluation
+    return Result(
+        *(method, model, saved.state, history, last.clients, last.summary),
+        *(sum(event.seconds for event in history), known, settings, memory),
+        *(None if new is None else new.evaluation, last.state),
+        run_dir=path,
+        chosen=found.chosen,
+        newcomers_chosen=None if new is None else new.chosen,
+    )
+
+
+def _evaluated_anew(
+    path: Path,
+    saved: checkpoint.Checkpoint,
+    method: Method[Any],
+    model: Model,
+    known: Federation,
+    settings: Settings,
+) -> Result[Any]:
+    """With the data at hand every client is evaluated as after the checkpoint's round."""
+    roster, newcomers = split_newcomers(known, settings)
+    engine, history = Sequential(model, known), read_history(path, saved.round)
+    engine.memory.restore(saved.memory)
+    job = Job(method, model, known, settings, engine)
+    to_evaluate = clients_to_evaluate(roster, settings, [event.attempts for event in history])
+    with one_thread():
+        found = evaluate(job, saved.state, saved.round - 1, to_evaluate)
+        admitted = evaluate_newcomers(job, saved.state, newcomers)
+    return Result(
+        *(method, model, saved.state, history, found.clients, found.summary),
+        *(sum(event.seconds for event in history), known, settings, engine.memory, admitted, found.state),
+        run_dir=path,
+    )

@@ -1,0 +1,211 @@
+"""The round loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from coterie.core.cohort import Roster
+from coterie.core.errors import CoterieError, QuorumError
+from coterie.core.hardware import one_thread
+from coterie.core.replies import Fitted
+from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Evaluate, Fit
+from coterie.engines.contract import WaitsForClients, arithmetic
+from coterie.training.assembly import Run
+from coterie.training.diagnostics import diagnose, models_of, training
+from coterie.training.divergence import diverged, mostly_diverged
+from coterie.training.early_stopping import EarlyStopping
+from coterie.training.evaluation import (
+    Evaluation,
+    NoClientEvaluatedError,
+    ScoredSplit,
+    evaluate,
+    evaluate_newcomers,
+)
+from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
+from coterie.training.result import Result
+from coterie.training.round import RoundOutcome, do_round, wait_for_clients
+from coterie.training.run_warnings import warnings_of
+from coterie.training.sampling import ClientSampler, available
+
+State = TypeVar("State")
+
+
+@dataclass
+class Progress(Generic[State]):
+    """Where a run stands between two rounds."""
+
+    state: State
+    done: int  # rounds
+    before: Sequence[RoundDone]  # rounds of an earlier process, if the run was resumed
+    attempts: list[int]  # how often each round was tried
+    largest_update: float  # the largest median norm of a round's updates
+    stopping: EarlyStopping
+    history: list[RoundDone] = field(default_factory=list)  # rounds of this process
+    evaluation: Evaluation | None = None  # of the last round, if it was evaluated
+
+    def record(self, event: RoundDone, evaluation: Evaluation | None) -> None:
+        """A round is over."""
+        self.history.append(event)
+        self.done, self.evaluation = event.round, evaluation
+
+
+def train(run: Run[State]) -> Result[State]:
+    """Do all rounds and evaluate the clients. The roster is read before every round: clients may come and go."""
+    try:
+        with one_thread():
+            try:
+                return _train(run)
+            except (QuorumError, NoClientEvaluatedError) as error:
+                lost = error.missing if isinstance(error, QuorumError) else error.unscored
+                if not mostly_diverged(lost):
+                    raise
+                raise diverged(error.round, lost, run.clients, run.method, run.model, run.settings.seed) from None
+    except BaseException as error:  # an interrupt too: the run directory says how the run ended
+        if run.directory is not None:
+            run.directory.leave(error)
+        raise
+    finally:
+        if run.directory is not None:
+            run.directory.close()
+
+
+def _train(run: Run[State]) -> Result[State]:
+    began, settings = time.perf_counter(), run.settings
+    sampler = ClientSampler(run.clients, settings)
+    progress = _start(run, sampler)
+    while progress.done < settings.rounds and not progress.stopping.now:
+        outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
+        progress.state = outcome.state
+        progress.attempts.append(outcome.event.attempts)
+        progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
+        to_evaluate = sampler.to_evaluate(progress.attempts)
+        event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
+        progress.record(event, evaluation)
+        # The line is written before the checkpoint: resuming drops a line that a crash left without one.
+        run.notify(replace(event, fresh=fresh))
+        if evaluation is None and mostly_diverged(event.unscored):
+            raise NoClientEvaluatedError(event.round, event.unscored)  # further rounds would not help
+        del outcome, fresh  # clients' models, which the next round does not need
+        _save(run, progress)
+    evaluated, newcomers = _evaluate_run(run, sampler, progress)
+    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began)
+
+
+def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
+    """The state to start from: a new one, or that of the last checkpoint."""
+    wait_for_clients(run.engine)
+    roster, settings = sampler.roster, run.settings
+    state, done = run.method.init(run.model, roster, generator(settings.seed, Purpose.INIT)), 0
+    before: Sequence[RoundDone] = ()
+    if run.directory is not None:
+        state, done = run.directory.begin(state, run.engine.memory, arithmetic(run.engine))
+    clients = len(sampler.roster.ids)
+    per_round = available("participation", settings.participation, clients)
+    name = type(run.method).__name__
+    run.notify(RunStarted(name, run.clients.describe(), clients, per_round, settings.rounds, done))
+    if run.directory is not None:
+        before = run.directory.history(done)
+    tried = {event.round: event.attempts for event in before}  # unknown for a round whose line was lost
+    attempts = [tried.get(number, 1) for number in range(1, done + 1)]
+    largest = max((event.update_norm or 0.0 for event in before), default=0.0)
+    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before))
+
+
+def _evaluate_round(
+    run: Run[State], outcome: RoundOutcome[State], roster: Roster, stopping: EarlyStopping
+) -> tuple[RoundDone, Evaluation | None, Snapshot | None]:
+    """Evaluate a round if it is due: on validation samples if the run has any, else on test samples.
+
+    With validation samples, the test samples are used once, after the last round.
+    """
+    settings, event, state, t = run.settings, outcome.event, outcome.state, outcome.event.round - 1
+    evaluation, fresh = None, None
+    try:
+        if settings.evaluates(t):
+            split: ScoredSplit = "val" if settings.uses_validation else "test"
+            evaluation = evaluate(run, state, t, roster, split=split)
+            event, fresh = _with_scores(event, evaluation, run.method.predictor(state), outcome.fits)
+            stopping.see(event)
+        last = event.round == settings.rounds or stopping.now
+        if last and settings.uses_validation and run.final_split == "test":
+            evaluation = evaluate(run, state, t, roster)
+            event = replace(event, summary=evaluation.summary)
+    except NoClientEvaluatedError as error:
+        event, evaluation = replace(event, unscored=error.unscored), None
+    return event, evaluation, fresh
+
+
+def _with_scores(
+    event: RoundDone, evaluation: Evaluation, predictor: Evaluate, fits: list[tuple[Fit, Fitted]]
+) -> tuple[RoundDone, Snapshot]:
+    """A round with the scores of its evaluation, and what listeners may look at."""
+    found, trained = diagnose(fits, predictor), training(fits)
+    tested = evaluation.split == "test"
+    event = replace(
+        event,
+        summary=evaluation.summary if tested else None,
+        validation=None if tested else evaluation.summary,
+        unscored=evaluation.unscored,
+        discrepancy=found.discrepancy,
+        clusterability=found.clusterability,
+    )
+    return event, Snapshot(evaluation.clients, trained[1] if trained else None, models_of(predictor))
+
+
+def _save(run: Run[State], progress: Progress[State]) -> None:
+    """Write a checkpoint if one is due: after every `checkpoint_every` rounds and after the last."""
+    last = progress.done == run.settings.rounds or progress.stopping.now
+    if run.directory is None or not (last or progress.done % run.settings.checkpoint_every == 0):
+        return
+    found = progress.evaluation
+    tested = found if found is not None and found.split == "test" else None
+    run.directory.save(progress.state, run.engine.memory, progress.done, tested)
+
+
+def _evaluate_run(
+    run: Run[State], sampler: ClientSampler, progress: Progress[State]
+) -> tuple[Evaluation, Evaluation | None]:
+    """The scores after the last round, and those of the newcomers."""
+    evaluation, newcomers = progress.evaluation, None
+    try:
+        if evaluation is None or evaluation.split != run.final_split:  # resumed at the end, or all clients were away
+            wait_for_clients(run.engine)
+            roster = sampler.to_evaluate(progress.attempts)
+            evaluation = evaluate(run, progress.state, progress.done - 1, roster, split=run.final_split)
+        if run.final_split == "test":
+            newcomers = evaluate_newcomers(run, progress.state, sampler.newcomers)
+    except NoClientEvaluatedError as error:
+        raise error if mostly_diverged(error.unscored) else _not_evaluated(run, error) from None
+    if run.directory is not None and run.final_split == "test":
+        run.directory.complete(progress.state, run.engine.memory, progress.done, evaluation, newcomers)
+    return evaluation, newcomers
+
+
+def _not_evaluated(run: Run[State], error: NoClientEvaluatedError) -> CoterieError:
+    """After the last round: what was trained is not lost."""
+    if run.directory is None:
+        return error
+    saved = f"{error}. All rounds are done and saved in {run.directory.path}"
+    if not isinstance(run.engine, WaitsForClients):  # a simulation: the clients were there, so waiting does not help
+        return CoterieError(saved, code=error.code)
+    return CoterieError(
+        f"{saved}; evaluate them when clients are connected (--resume {run.directory.path}, resume=True)",
+        code="evaluation-empty",
+    )
+
+
+def _finish(
+    run: Run[State], progress: Progress[State], evaluated: Evaluation, newcomers: Evaluation | None, seconds: float
+) -> Result[State]:
+    warnings = warnings_of(run.method, evaluated.summary, [*progress.before, *progress.history], run.clients)
+    admitted = None if newcomers is None else newcomers.clients
+    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on))
+    return Result(
+        *(run.method, run.model, progress.state, tuple(progress.history), evaluated.clients, evaluated.summary),
+        *(seconds, run.clients, run.settings, run.engine.memory, newcomers, evaluated.state),
+        run_dir=None if run.directory is None else run.directory.path,
+    )

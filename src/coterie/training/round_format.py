@@ -1,0 +1,31 @@
+"""The format of a line of rounds.jsonl, and what older lines mean today.
+
+Format 1 (lines without a "format") held the square of clusterability B. Its root is the value of today, so that older
+runs are shown, compared and resumed beside new ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from coterie.core.cohort import Counted
+
+FORMAT = 2
+
+
+def clusterability(line: Mapping[str, Any]) -> Any:
+    """B as WeCFL defines it, whenever the line was written; what is not a number comes back as it is."""
+    value: Any = line.get("clusterability")
+    if line.get("format", 1) != 1 or isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return value
+    return math.sqrt(value)
+
+
+def counted(line: Mapping[str, Any]) -> Counted | None:
+    """How a rule chose the number of clusters, if it did so in this round."""
+    found = line.get("counted")
+    if found is None:
+        return None
+    return Counted(**found | {"scores": tuple((k, score) for k, score in found["scores"])})

@@ -1,0 +1,97 @@
+"""`coterie.run`: the one call that does everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Unpack, get_type_hints
+
+from numpy.typing import ArrayLike
+from torch import nn
+
+from coterie.core.constructors import explained_call
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.core.validation import settings_from
+from coterie.data.federation import Federation
+from coterie.data.validation_split import with_validation
+from coterie.engines.contract import Engine
+from coterie.engines.factory import EngineName
+from coterie.methods.contract import Method
+from coterie.training.assembly import EngineRequest, Output, assemble
+from coterie.training.build import as_method, as_model
+from coterie.training.events import Listener
+from coterie.training.loop import train
+from coterie.training.result import Result
+from coterie.training.settings import Settings, SettingsOptions
+from coterie.zoo import Architecture
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _with_settings(function: Function) -> Function:
+    """Show the settings as keyword arguments with their defaults in `help()` and `inspect.signature`."""
+    signature = inspect.signature(function)
+    named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    types = get_type_hints(SettingsOptions)
+    settings = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=types[f.name])
+        for f in dataclasses.fields(Settings)
+    ]
+    function.__signature__ = signature.replace(parameters=[*named, *settings])  # type: ignore[attr-defined]
+    return function
+
+
+@explained_call
+@_with_settings
+def run(
+    method: str | Method[Any],
+    federation: Federation | Sequence[tuple[ArrayLike, ...]],
+    model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
+    *,
+    engine: EngineName | Engine = "sequential",
+    workers: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    listeners: Sequence[Listener] = (),
+    **settings: Unpack[SettingsOptions],
+) -> Result[Any]:
+    """Train a federation with a method and evaluate every client.
+
+    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults.
+    federation: a Federation, or a list of (x, y) per client.
+    model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
+        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
+    rounds, seed: how many rounds (30); the same seed gives the same bits.
+    participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
+    engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients
+    as one computation, on as many workers; "auto", the fastest of these on this machine, measured; or "ray", the cores
+    of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
+    evaluate_every, evaluate_last: rounds between evaluations; how many of the last rounds are all evaluated.
+    evaluate_on: a share or a count of the clients evaluated.
+    evaluate_whom: of "all" clients, or only of those "met" (drawn for a round) so far.
+    weigh_clients: how clients count in accuracy and macro-F1: by "test" size, "train" size or "equal".
+    quorum, retries: the share of asked clients that must answer, and how often a round is repeated if they do not.
+    update_bound: an update whose norm is more than so many times the cohort's median is rejected (cohorts of 5 and
+    more; a client that makes more local steps is allowed more); 0 accepts every update.
+    dropout: simulated, the chance that a client asked does not answer.
+    newcomers: the share of the clients that is not trained on and joins after training: result.newcomers.
+    out, resume, checkpoint_every: a directory for the log, the assignments and the checkpoints; with resume=True and
+    the same arguments the run goes on from the last checkpoint there.
+    validation: the share of each client's training samples held out for validation (those the data marks, if any);
+    then rounds are scored on these, and the test samples once, at the end.
+    stop_after: rounds without a lower validation loss after which the run ends.
+    listeners: functions that are called with every event (RunStarted, RoundDone, RunEnded).
+    """
+    chosen = settings_from(Settings, **settings)
+    data = with_validation(Federation.of(federation), chosen.validation, chosen.seed)
+    the_method: Method[Any] = as_method(method)
+    the_model = as_model(model, data)
+    if resume and out is None:
+        raise CoterieError("resume: which run? Give its directory as out=...", code="argument-missing")
+    output = None if out is None else Output(Path(out), resume)
+    request = EngineRequest(engine, workers)
+    with assemble(the_method, the_model, data, chosen, request, output, listeners=listeners) as ready:
+        return train(ready)

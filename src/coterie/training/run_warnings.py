@@ -1,0 +1,119 @@
+"""What a finished run should not pass over in silence: divergence, and models that are no better than a guess."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.core.clients import Clients
+from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.formatting import short
+from coterie.core.metrics import Summary
+from coterie.core.naming import client_name
+from coterie.engines.contract import Missing
+from coterie.engines.factory import local_of
+from coterie.training.events import RoundDone
+
+FAR = 100  # times the constant predictor's error, which no model comes to whose steps do not diverge
+FILE = "warnings.json"  # of a run directory, where there are any
+
+
+def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients) -> tuple[str, ...]:
+    """What is wrong with a run that has ended, in plain words; nothing where all is well."""
+    scored = sum(summary.sizes)
+    last = next((event for event in reversed(history) if event.summary is not None), None)
+    found = [
+        _unscored(last.unscored if last is not None else (), scored, clients),
+        _worse_than_constant(summary, local_of(method).lr),
+        _guessing(summary, _outputs(clients)),
+        _collapsed(method, summary),
+        _left_behind(history, clients),
+    ]
+    return tuple(text for text in found if text is not None)
+
+
+def write(path: Path, warnings: Sequence[str]) -> None:
+    """Into a run directory, where the report finds them; none of before is left."""
+    if not warnings:
+        (path / FILE).unlink(missing_ok=True)
+        return
+    part = path / f"{FILE}.part"
+    part.write_text(json.dumps(list(warnings), indent=1) + "\n", encoding="utf-8")
+    part.replace(path / FILE)
+
+
+def read(path: Path) -> tuple[str, ...]:
+    """What `write` wrote; nothing where there is nothing, or not readable."""
+    try:
+        found = parse_json((path / FILE).read_bytes())
+    except (OSError, DecodeError):
+        return ()
+    return tuple(text for text in found if isinstance(text, str)) if isinstance(found, list) else ()
+
+
+def _outputs(clients: Clients) -> int | None:
+    """How many classes or targets there are; over a network, what the clients have agreed on."""
+    found = getattr(clients, "outputs", None) or getattr(getattr(clients, "shape", None), "outputs", None)
+    return found if isinstance(found, int) else None
+
+
+def _unscored(unscored: Sequence[Missing], scored: int, clients: Clients) -> str | None:
+    if not unscored:
+        return None
+    first = next((m for m in unscored if m.diverged), unscored[0])
+    return (
+        f"{len(unscored)} of {scored + len(unscored)} clients could not be evaluated and are not in the scores; "
+        f"{client_name(clients.names, first.client)}: {first.reason}"
+    )
+
+
+def _worse_than_constant(summary: Summary, lr: float) -> str | None:
+    if summary.constant is None or summary.loss <= summary.constant:
+        return None
+    said = (
+        f"the error of the models (MSE {short(summary.loss)}) is above that of always saying the mean of a client's "
+        f"training targets ({short(summary.constant)})"
+    )
+    if summary.loss > FAR * summary.constant > 0:
+        return f"{said}: training diverged; try local.lr={lr / 10:g} instead of {lr:g}, or local.clip=1"
+    return f"{said}: nothing useful was learnt; try more rounds, more clusters, or another local.lr"
+
+
+def _guessing(summary: Summary, outputs: int | None) -> str | None:
+    if summary.accuracy is None or not outputs or outputs < 2:
+        return None
+    if summary.accuracy > 1 / outputs or summary.loss < math.log(outputs):
+        return None
+    return (
+        f"accuracy {summary.accuracy:.1%} with a loss of {short(summary.loss)} is no better than guessing one of "
+        f"{outputs} classes: training diverged, or has not begun to learn; try another local.lr"
+    )
+
+
+def _collapsed(method: Any, summary: Summary) -> str | None:
+    """A method that was told k and uses one cluster; one that finds the number itself may rightly find one."""
+    k = getattr(method, "k", None) or getattr(getattr(method, "base", None), "k", None)
+    if not isinstance(k, int) or k < 2 or summary.clusters != 1 or sum(summary.sizes) < 2:
+        return None
+    return (
+        f"{k} clusters were asked for, and all {sum(summary.sizes)} clients are in one: the others' models may have "
+        "diverged or never been chosen, or the clients do not differ; try a smaller local.lr, or another seed"
+    )
+
+
+def _left_behind(history: Sequence[RoundDone], clients: Clients) -> str | None:
+    """Clients whose training diverged while the run went on without them."""
+    often = Counter(m.client for event in history for m in event.missing if m.diverged)
+    if not often:
+        return None
+    (client, times), *others = often.most_common()
+    more = f", and of {len(others)} more" if others else ""
+    return (
+        f"the training of {client_name(clients.names, client)} gave NaN or Inf in {times} of {len(history)} "
+        f"rounds{more}, which went on without it; check the size of its numbers, "
+        "or try a smaller local.lr or local.clip=1"
+    )

@@ -1,0 +1,106 @@
+"""Which clients take part: drawn from the run's seed, the same for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.clients import Clients
+from coterie.core.cohort import Roster
+from coterie.core.seeds import Purpose, generator
+from coterie.training.settings import Settings, how_many
+
+
+def split_newcomers(clients: Clients, settings: Settings) -> tuple[Roster, Roster]:
+    """The clients that train, and the newcomers that join after training."""
+    return _split(clients.roster, settings)
+
+
+def _split(everyone: Roster, settings: Settings) -> tuple[Roster, Roster]:
+    if not settings.newcomers:
+        return everyone, Roster(everyone.ids[:0], everyone.n[:0])
+    many = settings.newcomer_count(len(everyone.ids))
+    chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(everyone.ids), many, replace=False)
+    new = torch.zeros(len(everyone.ids), dtype=torch.bool)
+    new[torch.from_numpy(chosen)] = True
+    return Roster(everyone.ids[~new], everyone.n[~new]), Roster(everyone.ids[new], everyone.n[new])
+
+
+class ClientSampler:
+    """Draws the clients of each round from those connected now. Cached; recomputed when the roster changes."""
+
+    def __init__(self, clients: Clients, settings: Settings) -> None:
+        self._clients, self._settings = clients, settings
+        self._seen: Roster | None = None
+
+    def _now(self) -> tuple[Roster, Roster]:
+        found = self._clients.roster
+        if found is not self._seen:
+            self._seen, self._parts = found, _split(found, self._settings)
+        return self._parts
+
+    @property
+    def roster(self) -> Roster:
+        """The clients that can take part in a round now."""
+        return self._now()[0]
+
+    @property
+    def newcomers(self) -> Roster:
+        """The clients that join after training."""
+        return self._now()[1]
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of all clients by id, if they have names."""
+        return self._clients.names
+
+    def cohort(self, t: int, attempt: int) -> Tensor:
+        """The ids of the clients of round t."""
+        return sample_cohort(self.roster, self._settings, t, attempt)
+
+    def dropouts(self, ids: Tensor, t: int, attempt: int) -> Tensor:
+        """Those of the cohort that do not answer, if dropout is simulated."""
+        return simulated_dropouts(ids, self._settings, t, attempt)
+
+    def to_evaluate(self, attempts: Sequence[int]) -> Roster:
+        """The clients to evaluate; see `clients_to_evaluate`."""
+        return clients_to_evaluate(self.roster, self._settings, attempts)
+
+
+def available(key: str, share: int | float, connected: int) -> int:
+    """A share or a count of the connected clients, as a count: at most all of them."""
+    return min(share, connected) if isinstance(share, int) else min(how_many(key, share, connected), connected)
+
+
+def sample_cohort(roster: Roster, settings: Settings, t: int, attempt: int) -> Tensor:
+    """The clients of round t: the same for every method under the same seed."""
+    rng = generator(settings.seed, Purpose.COHORT, t, attempt)
+    return draw(roster, available("participation", settings.participation, len(roster.ids)), rng)
+
+
+def draw(roster: Roster, count: int, rng: np.random.Generator) -> Tensor:
+    """So many clients at random, by ascending id."""
+    if count == len(roster.ids):
+        return roster.ids
+    return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), count, replace=False)))]
+
+
+def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[int]) -> Roster:
+    """Every client, or with `evaluate_whom: met` those drawn for a round so far.
+
+    attempts: how often each of the rounds so far was tried.
+    """
+    if settings.evaluate_whom == "all" or settings.per_round(len(roster.ids)) == len(roster.ids):
+        return roster
+    met = torch.cat([sample_cohort(roster, settings, t, tries - 1) for t, tries in enumerate(attempts)]).unique()
+    here = torch.isin(roster.ids, met)
+    return Roster(roster.ids[here], roster.n[here])
+
+
+def simulated_dropouts(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
+    """Which of these clients do not answer, if dropout is simulated."""
+    rng = generator(settings.seed, Purpose.DROPOUT, t, attempt)
+    return ids[torch.from_numpy(rng.random(len(ids)) < settings.dropout)] if settings.dropout else ids[:0]

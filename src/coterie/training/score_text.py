@@ -1,0 +1,61 @@
+"""The numbers of a finished run as people read them: scores of clusters, shares, errors of a regression."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.core.metrics import Summary
+from coterie.core.replies import Evaluated
+
+# How a regression fares, by the name of the number in a Summary; `constant` is the MSE of the constant predictor.
+ERRORS = {"MSE": "loss", "RMSE": "rmse", "MAE": "mae", "R2": "r2", "constant": "constant"}
+
+
+def errors(summary: Summary) -> list[str]:
+    """The numbers of a regression, as `ERRORS` names them."""
+    return [_shown(key, getattr(summary, key)) for key in ERRORS.values()]
+
+
+def _shown(key: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if key == "r2":  # far below 0 its size says nothing, and takes the room of the run's name
+        return f"{value:.3f}" if value > -100 else "< -100"
+    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class ClusterScore:
+    """How the clients of a cluster fare, each counted by its test samples; None without any (or for regression)."""
+
+    cluster: int
+    clients: int
+    accuracy: float | None
+    loss: float | None
+
+
+def cluster_scores(reply: Evaluated) -> list[ClusterScore]:
+    """One per cluster in use, by ascending number; none for methods without clusters."""
+    if reply.choice is None:
+        return []
+    found, weight = reply.choice.numpy(), reply.n.double().numpy()
+
+    def mean(values: Any, here: Any) -> float | None:
+        counted = here & (weight > 0)
+        score = float(np.average(values[counted], weights=weight[counted])) if counted.any() else math.nan
+        return score if math.isfinite(score) else None
+
+    accuracy, loss = reply.accuracy.double().numpy(), reply.loss.double().numpy()
+    return [
+        ClusterScore(int(k), int((found == k).sum()), mean(accuracy, found == k), mean(loss, found == k))
+        for k in np.unique(found)
+    ]
+
+
+def percent(value: float | None) -> str:
+    """A share as people read it."""
+    return "-" if value is None else f"{100 * value:.1f} %"

@@ -1,0 +1,195 @@
+"""What is kept of every evaluated round for pictures: who was in which cluster and how each fared, and a small sketch
+of clients' models that keeps their angles.
+
+trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
+sketch.safetensors   ids, sketch (n, 256) of each client's model as last trained in one, its round, centers (K, 256)
+
+At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl. Clients
+that come while the run is under way are watched too, as long as there is room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy as safetensors
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor
+
+from coterie.core.files import LineLog, write_durably
+from coterie.core.replies import Evaluated
+from coterie.core.seeds import Purpose, generator
+from coterie.training.events import Snapshot
+
+SKETCH, BEFORE = "sketch.safetensors", "checkpoints/sketch-before.safetensors"  # of the last two checkpoints
+WATCHED = 2000
+WIDTH = 256
+Floats = NDArray[np.float32]
+
+
+def watched(clients: int, seed: int) -> NDArray[np.int64]:
+    """The clients that pictures show."""
+    if clients <= WATCHED:
+        return np.arange(clients)
+    drawn: NDArray[np.int64] = np.sort(generator(seed, Purpose.EVALUATION, 2).choice(clients, WATCHED, replace=False))
+    return drawn
+
+
+class Sketcher:
+    """Vectors (n, P) -> (n, 256) such that inner products stay what they were, nearly: each entry is added to one of
+    256 sums under a random sign. The same for every run, so that models of several runs can share a map."""
+
+    def __init__(self, part: Tensor) -> None:
+        self.part = part  # positions in a model: the weights of the last layer tell clients apart well enough
+        rng = np.random.default_rng(0)
+        self.place = torch.from_numpy(rng.integers(WIDTH, size=len(part)))
+        self.sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=len(part)).astype(np.float32))
+
+    def __call__(self, models: Tensor) -> Floats:
+        """Models (n, P) of a run."""
+        out = torch.zeros(len(models), WIDTH)
+        for row, model in zip(out, models, strict=True):
+            row.index_add_(0, self.place, model[self.part].float() * self.sign)
+        return np.asarray(out.numpy())
+
+
+class Trace:
+    """Writes both files as rounds go by."""
+
+    def __init__(self, path: Path, clients: int, seed: int, part: Tensor) -> None:
+        self.path, self.ids = path, watched(clients, seed)
+        self._sketch = Sketcher(part)
+        self._sketches = np.zeros((0, WIDTH), dtype=np.float32)  # of each of `ids`, once it has begun
+        self._round = np.zeros(0, dtype=np.int64)  # 0: not trained yet
+        self._centers = np.zeros((0, WIDTH), dtype=np.float32)
+        self._log: LineLog | None = None
+
+    def begin(self, done: int) -> None:
+        """Open the files; rounds after `done` are forgotten."""
+        before, lines = read_trace(self.path)
+        if done and len(before):  # also where so many clients came meanwhile that others would be drawn now
+            self.ids = before
+        self._open([line for line in lines if line["round"] <= done])
+        for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
+            old = read_sketch(self.path, name)
+            if not done or old is None or old["round"].max(initial=0) > done:
+                continue
+            if np.array_equal(old["ids"], self.ids[: len(old["ids"])]):
+                self._sketches, self._round, self._centers = old["sketch"], old["round"], old["centers"]
+                break
+        self._lengthen()
+
+    def watch(self, clients: int) -> None:
+        """So many clients there are now: those that came since are watched too, as long as there is room."""
+        first = int(self.ids[-1]) + 1 if len(self.ids) else 0
+        new = np.arange(first, min(clients, first + WATCHED - len(self.ids)))
+        if not len(new):
+            return
+        self.ids = np.concatenate([self.ids, new])
+        self._lengthen()
+        self.close()
+        self._open(read_trace(self.path)[1])
+
+    def _lengthen(self) -> None:
+        """Room for the models of those who have none here yet."""
+        more = len(self.ids) - len(self._round)
+        self._sketches = np.concatenate([self._sketches, np.zeros((more, WIDTH), dtype=np.float32)])
+        self._round = np.concatenate([self._round, np.zeros(more, dtype=np.int64)])
+
+    def _open(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Write these lines anew, about everyone who is watched by now, and go on behind them."""
+        kept = [json.dumps({"ids": self.ids.tolist()})]
+        kept += [json.dumps(_wider(line, len(self.ids)), separators=(",", ":")) for line in lines]
+        write_durably(self.path / "trace.jsonl", "".join(line + "\n" for line in kept))
+        self._log = LineLog(self.path / "trace.jsonl")
+
+    def add(self, round_: int, fresh: Snapshot) -> None:
+        """An evaluated round."""
+        assert self._log is not None
+        self._log.add(json.dumps({"round": round_} | self._columns(fresh.clients), separators=(",", ":")))
+        if fresh.trained is not None and fresh.trained.theta is not None:
+            ids = fresh.trained.ids.numpy()
+            here = np.isin(ids, self.ids)
+            rows = np.searchsorted(self.ids, ids[here])
+            for row, which in zip(rows, np.flatnonzero(here), strict=True):  # one by one: no copy of all the models
+                self._sketches[row] = self._sketch(fresh.trained.theta[which : which + 1])[0]
+            self._round[rows] = round_
+        if fresh.centers is not None:
+            self._centers = self._sketch(fresh.centers)
+
+    def save(self) -> None:
+        """Write the sketch, whole or not at all."""
+        what: dict[str, NDArray[Any]] = {
+            "ids": self.ids,
+            "sketch": self._sketches,
+            "round": self._round,
+            "centers": self._centers,
+        }
+        if self._log is not None:
+            self._log.sync()
+        if (self.path / SKETCH).is_file():
+            write_durably(self.path / BEFORE, (self.path / SKETCH).read_bytes())
+        write_durably(self.path / SKETCH, safetensors.save(what))
+
+    def close(self) -> None:
+        """Let go of the log."""
+        if self._log is not None:
+            self._log.close()
+
+    def _columns(self, reply: Evaluated) -> dict[str, list[Any]]:
+        ids = reply.ids.numpy()
+        rows = np.searchsorted(ids, self.ids)
+        rows[rows == len(ids)] = 0
+        there = ids[rows] == self.ids
+        found = np.zeros(len(ids), dtype=np.int64) if reply.choice is None else reply.choice.numpy()
+        regression = bool(reply.accuracy.isnan().all())
+        scores = {"loss": reply.loss} if regression else {"accuracy": reply.accuracy, "macro_f1": reply.macro_f1}
+        out: dict[str, list[Any]] = {"cluster": np.where(there, found[rows], -1).tolist()}
+        for name, values in scores.items():
+            numbers = np.where(there & (reply.n.numpy()[rows] > 0), values.double().numpy()[rows], np.nan)
+            out[name] = [None if np.isnan(v) else float(f"{v:.4g}") for v in numbers]
+        return out
+
+
+def _wider(line: dict[str, Any], many: int) -> dict[str, Any]:
+    """A round's line, in which clients that came later were not there."""
+    columns = {name: values for name, values in line.items() if isinstance(values, list)}
+    return line | {
+        name: values + [-1 if name == "cluster" else None] * (many - len(values)) for name, values in columns.items()
+    }
+
+
+def read_trace(path: Path) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:
+    """The watched clients and a line per evaluated round; a line that a crash cut short is left out."""
+    file = path / "trace.jsonl"
+    if not file.is_file():
+        return np.empty(0, dtype=np.int64), []
+    lines = []
+    for text in file.read_bytes().split(b"\n"):
+        try:
+            line = json.loads(text.decode("utf-8"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(line, dict):
+            lines.append(line)
+    ids: list[int] = next((line["ids"] for line in lines if _whole_numbers(line.get("ids"))), [])
+    return np.asarray(ids, dtype=np.int64), [line for line in lines if type(line.get("round")) is int]
+
+
+def _whole_numbers(found: object) -> bool:
+    return isinstance(found, list) and all(type(one) is int for one in found)
+
+
+def read_sketch(path: Path, name: str = SKETCH) -> dict[str, NDArray[Any]] | None:
+    """What sketch.safetensors holds; None where there is none, or it cannot be read."""
+    try:
+        found: dict[str, NDArray[Any]] = safetensors.load_file(path / name)
+    except (OSError, SafetensorError):
+        return None
+    return found if {"ids", "sketch", "round", "centers"} <= set(found) else None

@@ -1,0 +1,70 @@
+"""How many bytes a round would send over a network: what a client must be given to do its tasks, and what it returns.
+
+A vector that several tasks of a visit use is sent once. Where a client keeps its own model, the default is sent to it
+on its first visit only. Evaluation is a simulation's way to look at itself and is not counted. An engine that really
+sends (`CountsTraffic`) counts for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from coterie.client.memory import Memory
+from coterie.core.client_table import ByClient
+from coterie.core.references import Mix, Pick, vectors_of, walk
+from coterie.core.replies import Fitted, Reply, Scored
+from coterie.core.tasks import Fit, Score
+from coterie.engines.contract import Visit
+
+NUMBER = 4  # bytes of what is not a tensor: a cluster's number, a loss
+
+
+def down(visit: Visit, memory: Memory) -> int:
+    """Bytes to all clients of a visit."""
+    return sum(_to_one(visit, client, memory) for client in visit.ids.tolist())
+
+
+def up(replies: Sequence[Reply]) -> int:
+    """Bytes from all clients that answered."""
+    total = 0
+    for reply in replies:
+        if isinstance(reply, Fitted):
+            total += 0 if reply.sent is None else reply.sent.nbytes
+            total += 0 if reply.sketch is None else _size(reply.sketch)
+        elif isinstance(reply, Scored):
+            total += _size(reply.scores)
+        total += len(reply.ids) * NUMBER
+    return total
+
+
+def _to_one(visit: Visit, client: int, memory: Memory) -> int:
+    sent: dict[tuple[int, int], int] = {}  # by where a vector lies, so that none is counted twice
+    kept = memory.read(client)
+    for task in visit.tasks_for(client):
+        if isinstance(task, Fit | Score):
+            for node in walk(task, kept):
+                sent |= _vectors(node, client)
+    return sum(sent.values())
+
+
+def _vectors(node: object, client: int) -> dict[tuple[int, int], int]:
+    """What a client is sent for one reference: the vectors (by where they lie) and their sizes in bytes."""
+    match node:
+        case Pick(centers):
+            row = node.row_of(client)  # without one the client is sent nothing, and reported as missing
+            return {} if row is None else _rows(centers[row : row + 1])
+        case Mix(centers, ByClient() as weights):  # mixed by the server: one vector
+            known = weights.get(client) is not None
+            return {(centers.data_ptr(), weights.values.data_ptr()): _size(centers[0])} if known else {}
+    vectors = vectors_of(node)
+    return {} if vectors is None else _rows(vectors)
+
+
+def _rows(centers: Tensor) -> dict[tuple[int, int], int]:
+    return {(row.data_ptr(), -1): _size(row) for row in centers}
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

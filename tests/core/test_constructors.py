@@ -1,0 +1,118 @@
+"""Whatever is constructed wrongly answers with the library's own error, the argument's name and the nearest one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import coterie
+from coterie import All, CoterieError, Evaluate, Fit, Local, Own, Pick, RunConfig, Score, WeCFL
+from coterie.core.errors import suggest
+from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS
+from coterie.data.dataset import Dataset
+from coterie.methods.fedavg import FedAvg
+from coterie.training.settings import Settings
+from coterie.zoo import MLP
+
+W = torch.zeros(3)
+PUBLIC = [getattr(coterie, name) for name in coterie.__all__]
+BUILT = [
+    c for c in PUBLIC if isinstance(c, type) and dataclasses.is_dataclass(c) and c.__name__ not in ("Result", "Served")
+]
+NAMED = [places.find(name) for places in (METHODS, MODELS, DATASETS, PARTITIONS) for name in places.places]
+
+
+@pytest.mark.parametrize(
+    "kind", list(dict.fromkeys([*BUILT, *NAMED, Settings, Dataset])), ids=lambda kind: kind.__name__
+)
+def test_an_unknown_argument_is_named_by_the_librarys_own_error(kind: Any) -> None:
+    with pytest.raises(CoterieError, match=r"nonsense.*unknown|unknown.*nonsense") as caught:
+        kind(nonsense=1)
+    assert kind.__name__ in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+
+
+def test_the_nearest_name_is_suggested_whatever_its_case_or_its_name_elsewhere() -> None:
+    for make, said in (
+        (lambda: WeCFL(K=2), "WeCFL.K: unknown key. Did you mean 'k'?"),  # type: ignore[call-arg]
+        (lambda: WeCFL(n_clusters=2), "WeCFL.n_clusters: unknown key. Did you mean 'k'?"),  # type: ignore[call-arg]
+        (lambda: Local(learning_rate=0.1), "Local.learning_rate: unknown key. Did you mean 'lr'?"),  # type: ignore[call-arg]
+        (lambda: Local(batch_size=8), "Did you mean 'batch'?"),  # type: ignore[call-arg]
+        (lambda: MLP(hiden=(3,)), "MLP.hiden: unknown key. Did you mean 'hidden'?"),  # type: ignore[call-arg]
+        (lambda: RunConfig(lr=0.1), "RunConfig.lr: unknown key. Did you mean 'local.lr'?"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(CoterieError) as caught:
+            make()
+        assert said in str(caught.value)
+
+
+def test_a_value_of_the_wrong_kind_is_named_with_its_field() -> None:
+    for make, said in (
+        (lambda: Local(lr=-1), "Local.lr: Input should be greater than 0 (got -1)"),
+        (lambda: Local(epochs=1, steps=1), "Local: give epochs or steps, not both"),
+        (lambda: WeCFL(local=0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]
+        (lambda: WeCFL(4, 0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]
+        (lambda: FedAvg(Local(), "size", 3, 4), "FedAvg: takes"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(CoterieError) as caught:
+            make()
+        assert said in str(caught.value)
+        assert "http" not in str(caught.value)
+
+
+def test_devices_are_not_taken_for_engines() -> None:
+    for name in ("device", "cuda", "use_gpu"):
+        assert "CPU" in suggest(name, ["engine", "rounds"])
+        assert "Did you mean" not in suggest(name, ["engine", "rounds"])
+    with pytest.raises(CoterieError, match=r"run: unknown argument 'device'\. Runs compute on the CPU"):
+        coterie.run("fedavg", [], device="cuda")  # type: ignore[call-arg]
+    with pytest.raises(CoterieError, match=r"from_arrays: unknown argument 'test_size'\. Did you mean 'test'"):
+        coterie.Federation.from_arrays([], test_size=0.1)  # type: ignore[call-arg]
+
+
+def test_a_vector_where_a_reference_belongs_says_what_to_write() -> None:
+    for make, said in (
+        (lambda: Fit(W), "Fit.local: required, but not given; write Fit(All(w), local=self.local)"),  # type: ignore
+        (lambda: Fit(W, Local()), "Fit.start: expected a reference, got a tensor of shape (3,)"),  # type: ignore
+        (lambda: Fit(W, Local()), "; write Fit(All(w), ...) for one model"),  # type: ignore
+        (lambda: Fit(All(W), 0.1), "Fit.local: expected Local(...)"),  # type: ignore
+        (lambda: Fit(All(W), Local(), anchor=W), "Fit.anchor: expected a reference"),  # type: ignore
+        (lambda: All(All(W)), "All.theta: expected a tensor, got All(...)"),  # type: ignore
+        (lambda: Pick(np.zeros((2, 3)), None), "Pick.centers: expected a tensor"),  # type: ignore
+        (lambda: Own("v", W), "Own.default: expected a reference"),  # type: ignore
+        (lambda: Score(All(W)), "Score.centers: expected a tensor"),  # type: ignore
+        (lambda: Evaluate(All(W)), "write Evaluate((All(w),))"),  # type: ignore
+        (lambda: Evaluate((W,)), "write Evaluate((All(w),))"),  # type: ignore
+        (lambda: Evaluate(), "Evaluate.models: required, but not given; write Evaluate((All(w),))"),  # type: ignore
+    ):
+        with pytest.raises(CoterieError) as caught:
+            make()
+        assert said in str(caught.value)
+
+
+class _Returns(FedAvg):
+    """FedAvg whose predictor returns what it should not."""
+
+    given: Any = None
+
+    def predictor(self, state: Any) -> Any:
+        return All(state) if self.given is None else self.given
+
+
+def test_a_predictor_that_returns_no_evaluate_and_a_round_that_asks_no_task_are_told() -> None:
+    clients = [(np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1]))] * 2
+    with pytest.raises(
+        CoterieError, match=r"_Returns\.predictor returned All\(...\); return Evaluate\(\(All\(\.\.\.\),\)\)"
+    ):
+        coterie.run(_Returns(), clients, "linear", rounds=1)
+
+    class Asks(FedAvg):
+        def round(self, state: Any, cohort: Any, ask: Any) -> Any:
+            return ask(All(state))
+
+    with pytest.raises(CoterieError, match="ask: expected Fit, Score or Evaluate, or a list of them, got All"):
+        coterie.run(Asks(), clients, "linear", rounds=1)

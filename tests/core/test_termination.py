@@ -1,0 +1,84 @@
+"""How a command ends that has started others, where Ctrl-C's signal is ignored too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from coterie.core.termination import Terminated, by_sigterm, end, exit_code
+
+CHILD = """
+import signal, sys
+signal.signal(signal.SIGTERM, {handler})
+print("ready", flush=True)
+signal.pause()
+"""
+CLOSES = """
+import os, signal
+from coterie.core.termination import Terminated, by_sigterm, exit_code
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+try:
+    with by_sigterm():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            print("closed", flush=True)
+except KeyboardInterrupt as why:
+    os._exit(exit_code(why))
+"""
+
+
+def started(handler: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", CHILD.format(handler=handler)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+    return process
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"), [("lambda *_: sys.exit(7)", 7), ("signal.SIG_IGN", -signal.SIGKILL)], ids=["hears", "deaf"]
+)
+def test_a_process_is_asked_to_end_and_then_killed(handler: str, code: int) -> None:
+    process = started(handler)
+    end(process, grace=0.2 if code < 0 else 30)
+    assert process.returncode == code
+    end(process)  # which has ended
+
+
+def test_sigterm_closes_in_order_where_interrupts_are_ignored() -> None:
+    """As under nohup."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSES],
+        capture_output=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (143, b"closed\n"), done.stderr
+
+
+def test_afterwards_sigterm_is_what_it_was() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), by_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert exit_code(KeyboardInterrupt()) == 130
+
+
+def test_in_another_thread_nothing_changes() -> None:
+    seen: list[object] = []
+
+    def enter() -> None:
+        with by_sigterm():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]

@@ -1,0 +1,147 @@
+"""k: auto looks at enough clients, whoever takes part in the round, and says how it chose."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from scripted import LOCAL, TWO, ScriptedAsk, a_fit, assert_same, fitted, make_cohort, make_roster, on, played, silence
+
+import coterie
+from coterie import FLHC, IFCA, FedEM, FedSoft, Local
+from coterie.core.cohort import Counted
+from coterie.methods.auto_k import ASKED, AutoK, random_models
+from coterie.methods.cluster_count import at_least
+from coterie.tools.cli.console import progress
+from coterie.training.build import build
+from coterie.training.config import read
+from coterie.training.events import RoundDone, RunStarted
+from coterie.training.run_directory import read_history
+
+ROSTER = make_roster(dict.fromkeys(range(30), 10))
+
+
+def directions(*ids: int) -> Any:
+    """Two kinds of clients: even ones move right, odd ones up; everyone starts where the first model is."""
+
+    def answer(task: Any) -> Any:
+        fit = a_fit(task)
+        start = fit.start.theta  # type: ignore[union-attr]
+        moved = {i: (start + torch.tensor([0.01 * i, 5.0] if i % 2 else [5.0, 0.01 * i])).tolist() for i in ids}
+        return fitted(moved)
+
+    return answer
+
+
+def test_more_than_the_cohort_is_asked() -> None:
+    """Two of a kind take part; the rule sees all thirty clients, and two kinds."""
+    centers = random_models("auto", TWO, ROSTER, np.random.default_rng(0))
+    cohort = make_cohort([2, 4], ROSTER)
+    ask = ScriptedAsk(directions(*range(30)))
+    assert len(AutoK(IFCA(local=LOCAL)).choose(centers, cohort, ask)) == 2
+    assert on(ask.asked[0]) == list(range(30))
+    (told,) = cohort.counted
+    assert (told.k, told.clients, told.reason) == (2, 30, "the largest mean silhouette")
+    assert dict(told.scores)[2] > 0.9
+    assert str(told).startswith("k = 2 by auto, from 30 clients: the largest mean silhouette (score by k: 2: 0.9")
+
+
+@pytest.mark.parametrize("plain", [IFCA(local=LOCAL), FedEM(local=LOCAL), FedSoft(local=LOCAL)])
+def test_the_wrapper_is_the_method_with_k_auto(plain: Any) -> None:
+    """Thirty clients of two kinds: the same questions, first how many kinds there are, and the same state."""
+    states, tasks = [], []
+    for method in (AutoK(plain), dataclasses.replace(plain, k="auto")):
+        state = method.init(TWO, ROSTER, np.random.default_rng(0))
+        assert len(centers_of(state)) == 12
+        ask = ScriptedAsk(directions(*range(30)), silence, silence)
+        states.append(played(method, state, make_cohort([2, 4], ROSTER), ask))
+        assert on(ask.asked[0]) == list(range(30))
+        tasks.append(ask.asked[1] if isinstance(ask.asked[1], list) else [ask.asked[1]])
+        assert states[-1] is state or len(centers_of(states[-1])) == 2  # FedSoft goes on where nobody votes
+    assert_same(states[0], states[1])
+    for one, other in zip(*tasks, strict=True):
+        assert_same(one, other)
+
+
+def centers_of(state: Any) -> torch.Tensor:
+    found: torch.Tensor = state if isinstance(state, torch.Tensor) else state.centers
+    return found
+
+
+def test_at_most_so_many_are_asked() -> None:
+    roster = make_roster(dict.fromkeys(range(500), 1))
+    found = at_least(ASKED, make_cohort([7, 499], roster)).tolist()
+    assert len(set(found)) == ASKED == len(found)
+    assert {7, 499} < set(found)
+    assert found == sorted(found)
+    assert at_least(2, make_cohort([7, 499], roster)).tolist() == [7, 499]
+
+
+@pytest.mark.parametrize("kind", [IFCA, FedSoft, FedEM])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_demo_at_a_tenth_has_four_kinds(kind: Any, seed: int) -> None:
+    job = build(read(None, [f"seed={seed}"]))
+    local = Local(epochs=5, batch=8, lr=0.1)
+    seen: list[Counted] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, RoundDone) and event.counted is not None:
+            seen.append(event.counted)
+
+    coterie.run(
+        *(kind(k="auto", local=local), job.federation, job.model),
+        rounds=2,
+        participation=0.1,
+        seed=seed,
+        engine="batched",
+        workers=1,
+        listeners=[listen],
+    )
+    (told,) = seen  # once, in the first round
+    assert told.k == 4
+    assert told.clients == 40
+
+
+def test_the_log_has_the_scores(tmp_path: Path) -> None:
+    data = build(read(None, ["data.partition.clients=12"])).federation
+    result = coterie.run(IFCA(k="auto", local=Local(steps=3)), data, "linear", rounds=2, out=tmp_path / "run")
+    first, second = (json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines())
+    assert first["counted"]["clients"] == 12
+    assert "counted" not in second
+    told = [event.counted for event in read_history(tmp_path / "run", 2)]
+    assert told == [event.counted for event in result.history]
+    assert told[0] is not None
+
+
+def test_fl_hc_counts_by_its_metric() -> None:
+    """Updates of two directions in three lengths: by angle two kinds, by Euclidean distance more."""
+    roster = make_roster(dict.fromkeys(range(12), 10))
+    length = {i: 10.0 ** (i % 3) for i in range(12)}
+    models = {i: [length[i], 0.001 * i] if i < 6 else [0.001 * i, length[i]] for i in range(12)}
+    found = {}
+    for metric in ("cosine", "euclidean"):
+        method = FLHC(k="auto", warmup=0, metric=metric, linkage="average", local=LOCAL)
+        state = method.init(TWO, roster, np.random.default_rng(0))
+        stem = state.centers[0]
+        reply = fitted({i: (stem + torch.tensor(m)).tolist() for i, m in models.items()})
+        found[metric] = len(method.round(state, make_cohort(range(12), roster), ScriptedAsk(reply)).centers)
+    assert found["cosine"] == 2
+    assert found["euclidean"] > 2
+
+
+def test_the_run_prints_how_it_chose() -> None:
+    out = io.StringIO()
+    told = Counted(3, "auto", 40, ((2, 0.25), (3, 0.5)), "the largest mean silhouette")
+    with progress(Console(file=out, width=200), "ifca") as listen:
+        listen(RunStarted("IFCA", "digits", 40, 4, 2, 0))
+        for counted in (told, None):
+            listen(RoundDone(1, 4, 4, (), 1, 0.1, None, counted=counted))
+    line = "round 1: k = 3 by auto, from 40 clients: the largest mean silhouette (score by k: 2: 0.25, 3: 0.50)"
+    assert out.getvalue().count(line) == 1

@@ -1,0 +1,57 @@
+"""The canary: what we use of Flower beyond its public interface is in the installed release."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from coterie.core.errors import CoterieError
+from coterie.network.flower import internals
+
+pytest.importorskip("flwr")
+SOURCES = Path(internals.__file__).parents[2]
+
+
+def test_the_installed_release_has_everything() -> None:
+    assert internals.missing() == []
+
+
+def test_a_grid_has_the_private_parts() -> None:
+    grid = internals.HttpGrid("127.0.0.1:1", True, None, token="none")  # nothing is sent before it is asked for
+    assert internals.runtime_client(grid)._client.timeout is not None
+    internals.limit_calls(grid, None, 7)
+    assert internals.runtime_client(grid)._client.timeout.read == 7
+    assert "_retry_invoker" in vars(internals.HttpGrid("127.0.0.1:1", True, None, token="none"))
+    grid.close()
+
+
+def test_a_name_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(internals.HOMES, "flwr.supercore.fab", ("Fab", "Fib"))
+    assert internals.missing() == ["flwr.supercore.fab.Fib"]
+    with pytest.raises(
+        CoterieError, match=r"flwr \S+ has no flwr\.supercore\.fab\.Fib.*pip install 'coterie\[flower\]'"
+    ):
+        internals.find("flwr.supercore.fab", "Fib")
+    with pytest.raises(CoterieError, match=r"has no flwr\.nowhere\.Fab"):
+        internals.find("flwr.nowhere", "Fab")
+
+
+def test_nothing_is_replaced_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    extensions = importlib.import_module("flwr.superlink.extensions")
+    monkeypatch.delattr(extensions, "get_middleware")
+    with pytest.raises(CoterieError, match="get_middleware"):
+        internals.replace("flwr.superlink.extensions", "get_middleware", None)
+    assert not hasattr(extensions, "get_middleware")
+
+
+def test_no_other_file_reaches_into_flower() -> None:
+    public = re.compile(r"^\s*(from|import) flwr\.(?!(app|clientapp|serverapp)\b)", re.MULTILINE)
+    private = re.compile(r"\._(runtime_client|retry_invoker)\b")
+    for path in SOURCES.rglob("*.py"):
+        if path.name != "internals.py":
+            text = path.read_text("utf-8")
+            assert not public.search(text), f"{path}: imports a private module of Flower"
+            assert not private.search(text), f"{path}: uses a private part of Flower"
