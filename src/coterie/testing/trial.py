@@ -19,7 +19,7 @@ from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -110,6 +110,22 @@ class Renamed:
         return replace(reply, **rows | {"ids": self._ids[reply.ids][order]})
 
 
+class NotesTurns(RoundAsk):
+    """A round's `ask` that notes which clients were visited alone."""
+
+    alone: frozenset[int] = frozenset()
+
+    def __call__(self, task: Task | Sequence[Task]) -> Any:
+        visited = {None if one.on is None else tuple(one.on.tolist()) for one in _listed(task)}
+        self.alone |= {ids[0] for ids in visited if ids is not None and len(ids) == 1}
+        return super().__call__(task)
+
+
+def _listed(task: Any) -> list[Task]:
+    tasks = task if isinstance(task, list | tuple) else [task]
+    return [one for one in tasks if isinstance(one, Fit | Score | Evaluate)]
+
+
 @dataclass(frozen=True)
 class Step:
     """A round, with clients by number: who is there, who takes part, and who of these does not answer."""
@@ -130,6 +146,7 @@ class Played:
     failed: str  # the first client that could not do what it was asked, and why
     changed: int | None  # the first round, from 1, that changed the state it was given
     drew: bool  # whether rounds drew random numbers
+    in_turn: bool  # whether clients were visited one after another, so that one may go on from another's result
 
 
 class Trial:
@@ -182,11 +199,11 @@ class Trial:
             clients.memory.restore(since.memory)
         expect(state is not None, "init returned None")
         states, memories = [copy.deepcopy(state)], [clients.memory.tensors()]
-        failed, changed, drew = "", None, False
+        failed, changed, drew, in_turn = "", None, False, False
         for t, step in list(enumerate(steps))[done:]:
             cohort = self.cohort(ids, step.cohort, step.there, t)
             fresh, gone = copy.deepcopy(cohort.rng.bit_generator.state), ids[list(step.silent)]
-            ask = RoundAsk(clients, cohort.ids, 0, t, gone=gone)
+            ask = NotesTurns(clients, cohort.ids, 0, t, gone=gone)
             clients.memory.begin()
             _disturb(1000 * noise + t)
             try:
@@ -203,11 +220,12 @@ class Trial:
             failing = [m for m in ask.lost if m.client not in gone.tolist()]
             failed = failed or (f"round {t + 1}: {failing[0].who}: {failing[0].reason}" if failing else "")
             drew = drew or cohort.rng.bit_generator.state != fresh
+            in_turn = in_turn or len(ask.alone) > 1
             state = after
             states.append(copy.deepcopy(state))
             memories.append(clients.memory.tensors())
         losses, missing = self.predictions(state, clients, ids, len(steps))
-        return Played(states, memories, losses, missing, failed, changed, drew)
+        return Played(states, memories, losses, missing, failed, changed, drew, in_turn)
 
     def cohort(self, ids: Tensor, part: Sequence[int], there: Sequence[int], t: int) -> Cohort:
         """These clients' round t."""
