@@ -14,11 +14,12 @@ import coterie
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import Own, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.replies import Evaluated, Fitted
 from coterie.data import IID, Digits, Rotated
-from coterie.methods.halves import PERSONAL, Halves
-from coterie.methods.halves_state import Halved
+from coterie.methods.fedavg import FedAvg
+from coterie.methods.halves import Halves
+from coterie.methods.halves_state import SLOT, Halved
+from coterie.methods.halves_trial import AFTER, BEFORE, PERSONAL, ROUNDS, Trial
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
 ROSTER = make_roster({0: 10, 3: 10, 4: 10, 7: 10})
@@ -43,6 +44,10 @@ def first_round(method: Halves) -> tuple[Halved, ScriptedAsk, list[str]]:
     return state, ask, [str(one) for one in cohort.counted]
 
 
+def without_trial(state: Halved) -> Halved:
+    return dataclasses.replace(state, trial=Trial.none(state.centers))
+
+
 def test_the_first_round_asks_for_two_halves_and_splits() -> None:
     """Two pairs of clients: their clusters are made at once, and hold the means of their models."""
     state, ask, told = first_round(Halves(local=LOCAL))
@@ -59,7 +64,7 @@ def test_the_first_round_asks_for_two_halves_and_splits() -> None:
 
 def test_who_was_looked_at_is_not_looked_at_again() -> None:
     method = Halves(local=LOCAL)
-    state = dataclasses.replace(first_round(method)[0], personal=0)
+    state = without_trial(first_round(method)[0])
     ask = ScriptedAsk([fitted({0: (2.0, 2.0), 4: (4.0, 4.0)})])
     state = method.round(state, make_cohort([0, 4], ROSTER, 1), ask)
     assert len(ask.asked[0]) == 1
@@ -68,7 +73,7 @@ def test_who_was_looked_at_is_not_looked_at_again() -> None:
 
 def test_a_client_met_later_starts_where_its_loss_is_least_and_is_looked_at_from_there() -> None:
     method, roster = Halves(local=LOCAL), make_roster({0: 10, 3: 10, 4: 10, 7: 10, 9: 10})
-    state = dataclasses.replace(first_round(method)[0], personal=0)
+    state = without_trial(first_round(method)[0])
     halves = looks({9: (10.0, 0.0)}), looks({9: (10.5, 0.0)})
     ask = ScriptedAsk(scored({9: (3.0, 1.0)}), [fitted({9: (8.0, 8.0)}), *halves])
     state = method.round(state, make_cohort([9], roster, 1), ask)
@@ -117,7 +122,7 @@ def test_another_group_is_left_alone_and_who_was_not_looked_at_goes_with_the_oth
 
 def test_after_ten_visits_per_client_everyone_is_looked_at_from_its_clusters_model() -> None:
     method = Halves(local=LOCAL)
-    state, _, _ = first_round(method)
+    state = without_trial(first_round(method)[0])
     for _ in range(9):
         state = state.visited(4)
     assert len(state.looks.ids) == 4
@@ -129,19 +134,131 @@ def test_after_ten_visits_per_client_everyone_is_looked_at_from_its_clusters_mod
     assert (state.visits, state.until) == (0, 20)
 
 
-def test_small_clusters_give_everyone_a_model_of_their_own() -> None:
+# ------------------------------------------------------------------------------------------------------- the trial
+
+
+def judged(*rows: Sequence[float]) -> list[Evaluated]:
+    """Accuracies of clients 0, 3, 4 and 7 with each kind of model, on 5 held-out samples each."""
+    ids, five = torch.tensor([0, 3, 4, 7]), torch.full((4,), 5)
+    return [Evaluated(ids, five, torch.zeros(4), torch.tensor(row), torch.zeros(4)) for row in rows]
+
+
+def models(*values: float) -> Fitted:
+    return fitted({client: (value, 1.0) for client, value in zip((0, 3, 4, 7), values, strict=True)})
+
+
+def trial_round(
+    method: Halves, state: Halved, *scores: Sequence[float], at: int = 1
+) -> tuple[Halved, ScriptedAsk, str]:
+    cohort = make_cohort([0, 3, 4, 7], ROSTER, at)
+    trained = models(0, 2, 4, 6), models(1, 1, 3, 3), models(9, 9, 9, 9)  # after, before, personal
+    ask = ScriptedAsk([*judged(*scores), *trained])
+    return method.round(state, cohort, ask), ask, " ".join(str(one) for one in cohort.counted)
+
+
+def on_trial(method: Halves, rounds: int) -> Halved:
+    state = first_round(method)[0]
+    return dataclasses.replace(state, trial=dataclasses.replace(state.trial, rounds=rounds))
+
+
+def test_a_split_is_tried_on_one_half_beside_the_clusters_before_and_personal_models() -> None:
     method = Halves(local=LOCAL, mu=0.5)
     state, _, _ = first_round(method)
-    assert state.personal == 1  # two clusters of two clients
+    assert state.trial.before.tolist() == [[3.5, 1.0]]  # as FedAvg would have it
+    state, ask, _ = trial_round(method, state)
+    after, before, own = ask.asked[0]
+    assert [fit.half for fit in (after, before, own)] == [0, 0, 0]
+    assert isinstance(own.start, Own)
+    assert (own.mu, own.save, own.send, own.on.tolist()) == (0.5, SLOT, False, [0, 3, 4, 7])
+    assert state.centers.tolist() == [[1.0, 1.0], [5.0, 1.0]]
+    assert state.trial.before.tolist() == [[2.0, 1.0]]
+    assert state.trial.rounds == 1
+    assert isinstance(method.predictor(state).models[0], Pick)
+    _, ask, _ = trial_round(method, state, (0, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
+    tasks = ask.asked[0][:3]
+    assert [(task.split, task.half) for task in tasks] == [("train", 1)] * 3
+    assert torch.equal(tasks[0].models[0].centers, state.trial.before)
+    assert torch.equal(tasks[1].models[0].centers, state.centers)
+    assert isinstance(tasks[2].models[0], Own)
+
+
+def test_the_simplest_that_is_not_clearly_worse_is_kept() -> None:
+    """Gains of 0.2, 0.2, 0.2, 0.0 have mean 0.15 and, all shares being 1/4, an error of sqrt(0.03) / 4 = 0.0433."""
+    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0.4, 0.4, 0.4, 0.4), (0.6, 0.6, 0.6, 0.4), (1, 1, 0, 0)))
+    assert trial.gain(AFTER, BEFORE) == pytest.approx((0.15, 3**0.5 / 40))
+    assert trial.gain(PERSONAL, AFTER)[0] == pytest.approx(-0.05)
+    assert trial.best() == AFTER
+    assert trial.measured(judged((0.5, 0.5, 0.5, 0.5), (1, 0, 1, 0), (1, 1, 1, 0.9))).best() == PERSONAL
+    assert trial.measured(judged((0.5, 0.5, 0.5, 0.5), (1, 0, 1, 0.2), (0, 0, 0, 0))).best() == BEFORE
+
+
+def test_clients_count_by_their_held_out_samples_and_a_regression_by_its_error() -> None:
+    ids, n, nan = torch.tensor([3, 5, 8]), torch.tensor([1, 3, 0]), torch.full((3,), torch.nan)
+    replies = [Evaluated(ids, n, torch.tensor([4.0, 4.0, 0.0]), nan, nan)]
+    replies += [Evaluated(ids, n, torch.tensor(loss), nan, nan) for loss in ([4.0, 0.0, 9.0], [4.0, 4.0, 0.0])]
+    trial = Trial.none(torch.zeros(1, 2)).measured(replies)
+    assert trial.scores.ids.tolist() == [3, 5]  # nothing is held out at client 8
+    assert trial.gain(AFTER, BEFORE)[0] == 3.0
+
+
+def test_a_trial_lasts_some_rounds_and_until_half_of_the_clients_have_measured() -> None:
+    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0,) * 4, (0,) * 4, (0,) * 4))
+    assert not dataclasses.replace(trial, rounds=ROUNDS - 1).is_over(4)
+    assert dataclasses.replace(trial, rounds=ROUNDS).is_over(8)
+    assert not dataclasses.replace(trial, rounds=ROUNDS).is_over(9)
+
+
+def test_a_split_that_does_not_serve_is_taken_back_and_not_tried_again_soon() -> None:
+    method = Halves(local=LOCAL)
+    state, _, told = trial_round(method, on_trial(method, ROUNDS - 1), (0.9,) * 4, (0.2,) * 4, (0.3,) * 4)
+    assert state.centers.tolist() == [[2.0, 1.0]]
+    assert state.labels.values.tolist() == [0, 0, 0, 0]
+    assert (state.refused, state.trial.on, state.kind) == (True, False, AFTER)
+    assert "the clusters before the split are kept" in told
+    assert "the clusters after it -0.700, personal models -0.600" in told
+    roster = make_roster({0: 10, 3: 10, 4: 10, 7: 10, 9: 10})
+    ask = ScriptedAsk([fitted({9: (8.0, 8.0)})])
+    state = method.round(state, make_cohort([9], roster, 9), ask)
+    assert len(ask.asked[0]) == 1  # a client met now is not looked at
+    assert state.centers.tolist() == [[8.0, 8.0]]
+    assert not dataclasses.replace(state, visits=10.0).visited(4).refused
+
+
+def test_a_split_or_personal_models_that_serve_better_are_kept() -> None:
+    method = Halves(local=LOCAL)
+    state, _, _ = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.9,) * 4, (0.9,) * 4)
+    assert (len(state.centers), state.kind, state.trial.on, state.refused) == (2, AFTER, False, False)
+    state, _, _ = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.6,) * 4, (0.9,) * 4)
+    assert (len(state.centers), state.kind, state.trial.on) == (2, PERSONAL, False)
+    assert isinstance(method.predictor(state).models[0], Own)
     ask = ScriptedAsk([fitted({0: (2.0, 2.0)}), fitted({})])
     method.round(state, make_cohort([0], ROSTER, 1), ask)
-    own = ask.asked[0][1]
-    assert isinstance(own, Fit)
-    assert isinstance(own.start, Own)
-    assert own.on is not None
-    assert (own.mu, own.save, own.send, own.on.tolist()) == (0.5, PERSONAL, False, [0])
-    assert isinstance(method.predictor(state).models[0], Own)
-    assert isinstance(method.predictor(dataclasses.replace(state, personal=0)).models[0], Pick)
+    assert [fit.half for fit in ask.asked[0]] == [None, None]
+
+
+def test_until_a_trial_is_over_the_kind_that_is_ahead_predicts() -> None:
+    method = Halves(local=LOCAL)
+    state, _, _ = trial_round(method, on_trial(method, 1), (0.9,) * 4, (0.2,) * 4, (0.3,) * 4)
+    assert state.trial.on
+    before = method.predictor(state).models[0]
+    assert isinstance(before, Pick)
+    assert torch.equal(before.centers, state.trial.before)
+    assert before.labels.values.tolist() == [0, 0, 0, 0]
+
+
+def test_one_model_for_everyone_is_fedavg_to_the_bit() -> None:
+    federation, local = coterie.federate(Digits(), IID(clients=6), seed=0), Local(steps=2, batch=8, lr=0.1)
+    ours, theirs = (
+        coterie.run(method, federation, "linear", rounds=3) for method in (Halves(local=local), FedAvg(local=local))
+    )
+    assert torch.equal(ours.state.centers[0], theirs.state)
+
+
+def test_clusters_that_are_too_small_are_not_made() -> None:
+    state, _, told = first_round(Halves(local=LOCAL, smallest=3))
+    assert state.labels.values.tolist() == [0, 0, 0, 0]
+    assert not state.trial.on
+    assert told == []
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])

@@ -87,7 +87,7 @@ class ClientVisit(Resolver):
         weights = None if task.weights is None else self.sample_weights(task.weights)
         x, y = self.data.train
         if task.half is not None:
-            take = self.half(task.half)
+            take = self.half(task.half, len(y))
             x, y = x[take], y[take]
             offset, weights = (None if t is None else t[take] for t in (offset, weights))
         seed = draw_seed(rng)  # of dropout and whatever else the network draws
@@ -102,12 +102,9 @@ class ClientVisit(Resolver):
         )
         return work, choice, seed
 
-    def half(self, half: int) -> Tensor:
-        """The samples of one of two random halves; of a single sample both halves are that sample."""
-        n = len(self.data.train[1])
-        order = torch.from_numpy(
-            generator(self.moment.seed, Purpose.HALVES, self.moment.round, self.client).permutation(n)
-        )
+    def half(self, half: int, n: int) -> Tensor:
+        """Which of n samples are in one of two random halves, the same in every round; a single one is in both."""
+        order = torch.from_numpy(generator(self.moment.seed, Purpose.HALVES, self.client).permutation(n))
         first = (n + 1) // 2
         return order[:first] if half == 0 or n < 2 else order[first:]
 
@@ -146,9 +143,17 @@ class ClientVisit(Resolver):
     def evaluate(self, task: Evaluate) -> EvaluateAnswer:
         """Predict for the samples of a split, and compare with their labels."""
         resolved = [self.resolve(ref) for ref in task.models]
-        x, y = samples_of(self.data, task.split)
+        x, y = self.samples(task)
         logits = torch.stack([self.replica.load(theta).logits(x) for theta, _ in resolved]) if len(y) else None
         return self.evaluate_logits(task, resolved, logits, y)
+
+    def samples(self, task: Evaluate) -> tuple[Tensor, Tensor]:
+        """The samples that an evaluation is about."""
+        x, y = samples_of(self.data, task.split)
+        if task.half is None:
+            return x, y
+        take = self.half(task.half, len(y))
+        return x[take], y[take]
 
     def evaluate_logits(
         self, task: Evaluate, resolved: Sequence[tuple[Tensor, int | None]], logits: Tensor | None, y: Tensor

@@ -48,7 +48,7 @@ class Fit:
     send: bool = True  # whether the result is sent to the server
     optimizer_slot: str = "optimizer"  # where a kept optimiser state lives
     keep: bool = True  # whether the client keeps anything of this training
-    half: Literal[0, 1] | None = None  # train on one of two random halves of the samples, the same two all visit long
+    half: Literal[0, 1] | None = None  # train on one of two random halves of the samples, the same two in every round
     sketch: int | None = None  # send a sketch of the update, of so many numbers (see `core.sketch`)
     on: Tensor | None = None  # ids; None is the whole cohort
 
@@ -110,6 +110,7 @@ class Evaluate:
     average: bool = False  # of the logits, instead of their sum
     belongs: Ref | None = None  # a (K,) vector that is reported as the client's share in each cluster
     split: Literal["train", "val", "test"] = "test"
+    half: Literal[0, 1] | None = None  # only one half of those samples; of "train", the halves that `Fit` trains on
     on: Tensor | None = None
 
     def __post_init__(self) -> None:

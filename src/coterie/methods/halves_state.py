@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from coterie.clustering.averaging import mean_by, weigh
 from coterie.core.client_table import ByClient
-from coterie.core.replies import Fitted
-from coterie.methods.hard_clusters import Clusters
+from coterie.core.cohort import Cohort
+from coterie.core.references import Own, Pick
+from coterie.core.replies import Evaluated, Fitted
+from coterie.methods.halves_trial import AFTER, BEFORE, Trial
+from coterie.methods.hard_clusters import Clusters, averaged
 
-FEW = 3  # clients per cluster, below which everyone has a model of their own
+SLOT = "halves.personal"  # where a client keeps its own model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,23 +32,28 @@ class Halved(Clusters):
     samples: ByClient  # (n,) how many samples each of those clients has
     visits: float  # per client met, since the anchors were taken
     until: float  # so many visits per client later, anchors are taken anew
-    personal: int  # whether clients have models of their own: 0 or 1
+    kind: int  # of model that serves clients best so far: see `halves_trial`
+    verdict: int  # of the last trial since the anchors were taken: 1 a split was right, -1 it was not, 0 none
+    trial: Trial
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
         """One cluster, nobody met."""
         looks, samples = ByClient.empty(start.dtype, (2, size)), ByClient.empty()
         one = torch.zeros(1, dtype=torch.int64)
-        return cls(start[None], ByClient.empty(), features, start[None], one, looks, samples, 0.0, until, 0)
+        trial = Trial.none(start[None])
+        return cls(
+            start[None], ByClient.empty(), features, start[None], one, looks, samples, 0.0, until, AFTER, 0, trial
+        )
 
     def visited(self, clients: int) -> Halved:
         """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again."""
         visits = self.visits + clients / max(len(self.labels.ids), clients)
-        if visits <= self.until:
+        if visits <= self.until or self.trial.on:
             return dataclasses.replace(self, visits=visits)
         looks, groups = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers))
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
-        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until)
+        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=0)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
         """The state that knows these clients' looks."""
@@ -81,9 +91,50 @@ class Halved(Clusters):
         table = ByClient(everyone.ids, compact)
         return dataclasses.replace(self, centers=centers[used], group_of=group_of[used], labels=table)
 
-    def with_own_models_where_few(self) -> Halved:
-        """Clients have models of their own while clusters are hardly larger than single clients."""
-        return dataclasses.replace(self, personal=int(len(self.centers) * FEW > len(self.labels.ids)))
+    # ------------------------------------------------------------------------------------------------ the trial
+
+    @property
+    def refused(self) -> bool:
+        """Whether a trial found that clusters should stay as they are until anchors are taken anew."""
+        return self.verdict < 0
+
+    def kinds(self) -> tuple[Pick, Pick, Own]:
+        """What may serve a client: its cluster's model before the last split, after it, or its own."""
+        after = Pick(self.centers, self.labels)
+        groups = ByClient(self.labels.ids, self.group_of[self.labels.values])
+        return Pick(self.trial.before, groups) if self.trial.on else after, after, Own(SLOT, after)
+
+    def on_trial(self, before: Halved, reply: Fitted) -> Halved:
+        """After a split: the state in which the models before are trained beside those after, unless one was right."""
+        if self.verdict > 0:
+            return self
+        before = averaged(before, reply, before.labels.at(reply.ids), weigh(reply, "size"))
+        models = self.anchors.clone()
+        models[before.group_of] = before.centers
+        return dataclasses.replace(self, trial=dataclasses.replace(Trial.none(models), before=models, rounds=0))
+
+    def tried(self, verdicts: Sequence[Evaluated], reply: Fitted, split: bool, cohort: Cohort) -> Halved:
+        """A round of the trial is over; a further split begins it anew, except for the models before."""
+        trial, groups = self.trial.measured(verdicts), self.group_of[self.labels.at(reply.ids)]
+        models = mean_by(groups, reply, weigh(reply, "size"), empty=trial.before)
+        trial = dataclasses.replace(trial, before=models, rounds=trial.rounds + 1)
+        if split:
+            trial = dataclasses.replace(Trial.none(models), before=models, rounds=0)
+        kind = trial.best() if len(trial.scores.ids) else self.kind
+        if not trial.is_over(len(self.labels.ids)):
+            return dataclasses.replace(self, trial=trial, kind=kind)
+        return self._ended(trial, kind, cohort)
+
+    def _ended(self, trial: Trial, kind: int, cohort: Cohort) -> Halved:
+        """The state without what the trial found to be of no use."""
+        none, kept = Trial.none(trial.before), self
+        if kind == BEFORE:
+            groups, rows = self.group_of.unique(return_inverse=True)
+            labels = ByClient(self.labels.ids, rows[self.labels.values])
+            kept = dataclasses.replace(self, centers=trial.before[groups], labels=labels, group_of=groups)
+        cohort.counted.append(trial.told(kind, len(kept.centers)))
+        verdict = -1 if kind == BEFORE else 1
+        return dataclasses.replace(kept, trial=none, kind=max(kind, AFTER), verdict=verdict)
 
     def _numbers(self, group: int, count: Tensor) -> Tensor:
         """The number of each new cluster: an old one of the group, each once, the largest overlap first; else new."""

@@ -52,7 +52,7 @@ def evaluate_together(
 def _only_task(calls: Sequence[ClientTasks]) -> Evaluate | None:
     """The one evaluation that all these clients are asked for, of models of the server's."""
     task = calls[0].tasks[0] if calls and len(calls[0].tasks) == 1 else None
-    if not isinstance(task, Evaluate) or task.mixture or task.belongs:
+    if not isinstance(task, Evaluate) or task.mixture or task.belongs or task.half is not None:
         return None
     same = all(call.tasks[0] is task for call in calls)
     return task if same and all(isinstance(model, All | Pick) for model in task.models) else None

@@ -19,7 +19,7 @@ from coterie.client.batched.forward import stack_models
 from coterie.client.batched.layers import Layer, layers_of
 from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
 from coterie.client.batched.plan import steps_of
-from coterie.client.data import ClientDataSource, samples_of
+from coterie.client.data import ClientDataSource
 from coterie.client.runner import TaskRunner
 from coterie.client.training import TrainingResult
 from coterie.client.visit import ClientVisit
@@ -195,7 +195,7 @@ class _OngoingVisit:
     def resolve(self, task: Evaluate) -> None:
         """Which models, and on which samples."""
         self.resolved = [self.visit.resolve(ref) for ref in task.models]
-        self.samples = samples_of(self.visit.data, task.split)
+        self.samples = self.visit.samples(task)
 
     def evaluate(self, task: Evaluate, logits: Tensor) -> Answer:
         """Compare the logits of the models with the labels."""

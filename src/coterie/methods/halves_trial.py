@@ -1,0 +1,85 @@
+"""Was it right to split? Samples that are held out decide between the clusters before and after, and personal models.
+
+That clients' updates differ does not mean that different models serve them better: with skewed labels, one model that
+has seen all classes often beats those of clusters. So when Halves splits clusters, the models of the clusters before
+and after, and a personal one per client, are trained side by side for some rounds, on one half of every client's
+samples. Each client measures them on the other half when it is visited. The simplest of the three that no other beats
+clearly is kept, and trained on all samples from then on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Counted
+from coterie.core.replies import Evaluated
+
+BEFORE, AFTER, PERSONAL = 0, 1, 2  # what may serve a client, the simplest first
+NAMES = ("the clusters before the split", "the clusters after it", "personal models")
+ROUNDS = 5  # that a trial takes at least
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trial:
+    """A trial: the models of the clusters before, which are trained beside those after, and what clients measured."""
+
+    before: Tensor  # (G, P)
+    rounds: int  # so far; -1 when there is no trial
+    scores: ByClient  # (n, 3) of each kind of model on a client's held-out samples; higher is better
+    held_out: ByClient  # (n,) how many samples those are
+
+    @classmethod
+    def none(cls, like: Tensor) -> Trial:
+        """No trial is under way."""
+        return cls(like[:0], -1, ByClient.empty(torch.float64, (3,)), ByClient.empty())
+
+    @property
+    def on(self) -> bool:
+        """Whether one is under way."""
+        return self.rounds >= 0
+
+    def measured(self, replies: Sequence[Evaluated]) -> Trial:
+        """The trial that knows these measurements, one reply per kind of model; a client's latest count."""
+        if not replies:
+            return self
+        some = replies[0].n > 0
+        ids, scores = replies[0].ids[some], torch.stack([_score(reply) for reply in replies], 1)[some]
+        return dataclasses.replace(
+            self, scores=self.scores.put(ids, scores), held_out=self.held_out.put(ids, replies[0].n[some])
+        )
+
+    def is_over(self, clients: int) -> bool:
+        """Whether it had its rounds, and half of the clients that were met have measured."""
+        return self.rounds >= ROUNDS and 2 * len(self.scores.ids) >= clients
+
+    def best(self) -> int:
+        """The simplest that no other beats by more than one standard error."""
+        kind = BEFORE
+        for other in (AFTER, PERSONAL):
+            gain, error = self.gain(other, kind)
+            kind = other if gain > error else kind
+        return kind
+
+    def gain(self, kind: int, over: int) -> tuple[float, float]:
+        """How much better one is than another on held-out samples, and the standard error of that, over clients."""
+        share = self.held_out.values.double() / self.held_out.values.double().sum()
+        differences = self.scores.values[:, kind] - self.scores.values[:, over]
+        mean = (share * differences).sum()
+        return float(mean), float((share * (differences - mean)).square().sum().sqrt())
+
+    def told(self, kind: int, clusters: int) -> Counted:
+        """The outcome, as a run tells it."""
+        gains = ", ".join(f"{NAMES[other]} {self.gain(other, BEFORE)[0]:+.3f}" for other in (AFTER, PERSONAL))
+        why = f"{NAMES[kind]} are kept; scores on held-out samples, against the clusters before: {gains}"
+        return Counted(clusters, "held-out samples", len(self.scores.ids), (), why)
+
+
+def _score(reply: Evaluated) -> Tensor:
+    """Accuracy, or the negative squared error of a regression."""
+    accuracy = reply.accuracy.double()
+    return torch.where(accuracy.isnan(), -reply.loss.double(), accuracy)
