@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from conftest import Data, linear, vector
@@ -10,7 +11,7 @@ from coterie.client.visit import ClientVisit, Networks
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluate, Fit
 
 GRADIENT = Local(epochs=1, batch="full", lr=1.0, clip="off")
 
@@ -23,19 +24,29 @@ def visit(n: int, round: int = 0, client: int = 3) -> ClientVisit:
 
 def test_the_halves_are_all_samples_once() -> None:
     one = visit(7)
-    first, second = one.half(0), one.half(1)
+    first, second = one.half(0, 7), one.half(1, 7)
     assert (len(first), len(second)) == (4, 3)
     assert sorted([*first.tolist(), *second.tolist()]) == list(range(7))
-    assert torch.equal(first, one.half(0))
+    assert torch.equal(first, one.half(0, 7))
 
 
-def test_they_are_drawn_by_round_and_client() -> None:
-    assert visit(20).half(0).tolist() != visit(20, round=1).half(0).tolist()
-    assert visit(20).half(0).tolist() != visit(20, client=4).half(0).tolist()
+def test_they_are_drawn_by_client_and_stay_the_same() -> None:
+    assert visit(20).half(0, 20).tolist() == visit(20, round=1).half(0, 20).tolist()
+    assert visit(20).half(0, 20).tolist() != visit(20, client=4).half(0, 20).tolist()
 
 
 def test_a_single_sample_is_both_halves() -> None:
-    assert visit(1).half(0).tolist() == visit(1).half(1).tolist() == [0]
+    assert visit(1).half(0, 1).tolist() == visit(1).half(1, 1).tolist() == [0]
+
+
+def test_an_evaluation_can_be_about_one_half() -> None:
+    """With w = 0 and y = 2x the squared error is 4 mean(x^2) over the half's samples."""
+    one = visit(7)
+    for half in (0, 1):
+        answer = one.evaluate(Evaluate((All(vector(0.0)),), split="train", half=half))  # type: ignore[arg-type]
+        x = one.data.train[0][one.half(half, 7), 0]
+        assert answer.n == len(x)
+        assert answer.loss == pytest.approx(4 * float(x.square().mean()))
 
 
 def fit(one: ClientVisit, half: int | None, number: int = 0, send: bool = True) -> FitAnswer:
@@ -48,7 +59,7 @@ def test_a_half_is_what_is_trained_on() -> None:
     one = visit(6)
     for half in (0, 1):
         answer = fit(one, half)
-        x = one.data.train[0][one.half(half), 0]
+        x = one.data.train[0][one.half(half, 6), 0]
         assert answer.theta is not None
         assert torch.allclose(answer.theta, 4 * x.square().mean()[None])
         assert answer.n == 6  # a client's size, not the half's

@@ -155,7 +155,12 @@ def test_the_handful_of_methods_asks_all_that_methods_ask() -> None:
     assert set.union(*asked.values()) == set.union(*(asked[name] for name in toys.HANDFUL))
 
 
-@pytest.mark.parametrize("name", few(PAPERS, *toys.HANDFUL, "cfl", "stocfl", "fedgroup"))
+BY_ID = ("halves",)  # which samples are in which half of a client's data is drawn by its id
+SAMPLED_ALIKE = [name for name in PAPERS if name not in BY_ID]
+SOME = {*toys.HANDFUL, "cfl", "stocfl", "fedgroup"} - set(BY_ID)
+
+
+@pytest.mark.parametrize("name", few(SAMPLED_ALIKE, *sorted(SOME)))
 def test_other_ids_for_the_same_clients_only_rename_the_result(name: str) -> None:
     clients = toys.arrays()
     order = np.random.default_rng(5).permutation(len(clients))  # new client i is the old client order[i]
@@ -236,6 +241,12 @@ TASKS: Mapping[str, list[Task]] = {
     "posterior-prior-saved": [Score(CENTERS, "posterior", prior=Own("pi", All(PRIOR)), save="pi")],
     "evaluate": [Evaluate((All(THETA),))],
     "evaluate-train": [Evaluate((Best(CENTERS),), split="train")],
+    "evaluate-half": [Evaluate((Pick(CENTERS, LABELS),), split="train", half=1)],
+    "evaluate-halves": [
+        Evaluate((All(THETA),), split="train", half=0),
+        fit(half=0, save="v"),
+        Evaluate((Own("v", All(THETA)),), split="train", half=1),
+    ],
     "evaluate-sum": [Evaluate((Pick(CENTERS, LABELS), All(THETA)))],
     "evaluate-mixture": [Evaluate(tuple(All(c) for c in CENTERS), mixture=Mix(torch.eye(3), SHARES))],
     "one-trip": [
@@ -276,6 +287,14 @@ def test_a_task_has_the_same_answers_batched(what: str) -> None:
     compare(("batched", 1), what)
 
 
+def samples(task: Task, client: int) -> int:
+    """How many a reply tells of: a client's size, or what was evaluated."""
+    if not isinstance(task, Evaluate):
+        return toys.SIZES[client]
+    n = 6 if task.split == "test" else toys.SIZES[client]
+    return n if task.half is None else (n + 1 - task.half) // 2
+
+
 def compare(kind: toys.Kind, what: str) -> None:
     mine, reference = visits(kind, TASKS[what]), visits(toys.REFERENCE, TASKS[what])
     assert not mine.first.missing
@@ -284,8 +303,7 @@ def compare(kind: toys.Kind, what: str) -> None:
     for reply, task in zip(mine.first.replies, TASKS[what], strict=True):
         asked = [0, 1, 2, 4, 5, 7, 8, 9] if task.on is None else task.on.tolist()
         assert reply.ids.tolist() == [c for c in asked if c in (0, 1, 2, 4, 5, 7, 8, 9)]
-        sizes = [6 if isinstance(task, Evaluate) and task.split == "test" else toys.SIZES[c] for c in reply.ids]
-        assert reply.n.tolist() == sizes
+        assert reply.n.tolist() == [samples(task, client) for client in reply.ids.tolist()]
 
 
 def test_the_tasks_differ() -> None:
