@@ -17,7 +17,7 @@ import torch
 
 import coterie
 from conftest import linear, make_federation
-from coterie.clustering.algorithms import cosines
+from coterie.clustering.similarity import cosines
 from coterie.core.replies import Evaluated, Fitted
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone, Snapshot

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import by_first_member, gram
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.similarity import gram
 
 
 def merge_recomputing(sums: Tensor, tau: float) -> Tensor:

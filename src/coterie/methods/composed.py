@@ -19,8 +19,8 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
-from coterie.clustering.algorithms import nearest
 from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.kmeans import nearest
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.local import Local

@@ -8,17 +8,9 @@ from pydantic import model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.algorithms import (
-    Linkage,
-    agglomerate,
-    cosines,
-    distances,
-    edc_features,
-    fresh_kmeans,
-    greedy_merge,
-    madc,
-    split_all,
-)
+from coterie.clustering.kmeans import fresh_kmeans
+from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
+from coterie.clustering.similarity import cosines, distances, edc_features, madc
 from coterie.core.cohort import Cohort
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT

@@ -7,8 +7,9 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import centroids, renumber
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.kmeans import centroids
+from coterie.clustering.labels import renumber
 from coterie.core.client_table import ByClient
 from coterie.core.local import GRADIENT
 from coterie.core.references import All, Pick

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.algorithms import agglomerate, by_first_member, edc_features, fresh_kmeans, madc
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.kmeans import fresh_kmeans
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import agglomerate
+from coterie.clustering.similarity import edc_features, madc
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.replies import Fitted

@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from coterie.clustering.algorithms import fresh_kmeans, warm_kmeans
 from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.kmeans import fresh_kmeans, warm_kmeans
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass

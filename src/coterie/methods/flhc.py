@@ -17,8 +17,9 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch.nn import functional
 
-from coterie.clustering.algorithms import Linkage, Metric, agglomerate, distances
 from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.linkage import Linkage, agglomerate
+from coterie.clustering.similarity import Metric, distances
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass

@@ -7,8 +7,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import Metric
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.similarity import Metric
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted

@@ -146,7 +146,7 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
 
 def alike(result: Result[Any]) -> dict[str, Any]:
     """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
-    from coterie.clustering.algorithms import cosines
+    from coterie.clustering.similarity import cosines
     from coterie.core.hardware import one_thread
     from coterie.core.tasks import Fit
     from coterie.engines.factory import local_of
@@ -173,7 +173,7 @@ def alike(result: Result[Any]) -> dict[str, Any]:
 
 def proximity(result: Result[Any]) -> dict[str, Any]:
     """FedGroup, Figure 5: MADC against EDC for every pair of the clients that the groups were made of."""
-    from coterie.clustering.algorithms import edc_features, madc
+    from coterie.clustering.similarity import edc_features, madc
 
     state, method = result.state, result.method
     assert isinstance(method, FedGroup)

@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import by_first_member, cosines, greedy_merge
 from coterie.clustering.averaging import Weighting
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.merging import merge_recomputing
+from coterie.clustering.similarity import cosines
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
