@@ -293,7 +293,7 @@ def test_a_round_that_nobody_could_judge_has_no_summary(tmp_path: Path) -> None:
     assert [m.client for m in result.history[1].unscored] == list(range(FIRST))
     assert result.history[1].unscored[0].reason == "is away"
     toys.assert_same(result.state, seen.state)
-    assert [line["round"] for line in read_trace(tmp_path / "run")[1]] == [1, 3, 4]
+    assert [line.round for line in read_trace(tmp_path / "run")[1]] == [1, 3, 4]
     assert [event.summary is None for event in read_history(tmp_path / "run", 4)] == [False, True, False, False]
 
 
@@ -349,9 +349,10 @@ def test_a_run_directory_has_late_comers_by_name(tmp_path: Path) -> None:
     ids, lines = read_trace(tmp_path / "run")
     assert ids.tolist() == list(range(CLIENTS))
     for line in lines:
-        there = [c for c, cluster in enumerate(line["cluster"]) if cluster >= 0]
-        assert there == plan(line["round"] - 1)
-        assert [c for c, accuracy in enumerate(line["accuracy"]) if accuracy is not None] == there
+        there = [c for c, cluster in enumerate(line.cluster) if cluster >= 0]
+        assert there == plan(line.round - 1)
+        assert line.accuracy is not None
+        assert [c for c, accuracy in enumerate(line.accuracy) if accuracy is not None] == there
     sketch = read_sketch(tmp_path / "run")
     assert sketch is not None
     assert sketch["round"].tolist() == [5 if c in GONE else ROUNDS for c in range(CLIENTS)]
