@@ -1,11 +1,9 @@
 """StoCFL as in its authors' code, where that differs from Algorithm 1.
 
-The global model goes from client to client within a round, and its snapshots are averaged (global_update: chain). A
-cluster is represented by the mean over the round's sampled members only, and clusters without one are left alone
-(cluster_vector: sampled). A merged cluster takes the model of its largest part (merge_model: larger), a cluster of one
-that of the current global model (new_cluster: global). Clients count alike. They are represented by what they learn in
-some epochs from the anchor: psi: {epochs: 10} for rotated images, 1 or 5 for other data.
-Neither code nor paper takes a merged cluster's likeness anew within the round (`recompute_after_merge`).
+The global model visits the clients one after another, and its snapshots are averaged (global_update: chain). A cluster
+is represented by its sampled members; clusters without any do not merge (cluster_vector: sampled). A merged cluster
+takes its largest part's model (merge_model: larger), a new one the global model (new_cluster: global). Clients have
+equal weights, and are represented by what they learn in some epochs: psi: {epochs: 10} for rotated images, else 1 or 5.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class StoCFLAuthors(StoCFL):
     global_update: Literal["parallel", "chain"] = "chain"
     cluster_vector: Literal["all_members", "sampled"] = "sampled"
     merge_model: Literal["mean", "larger"] = "larger"
-    recompute_after_merge: bool = False  # whether a merged cluster's likeness is looked at anew within the round
+    recompute_after_merge: bool = False  # the similarities of merged clusters, within the round
     new_cluster: Literal["anchor", "global"] = "global"  # the model a cluster of one begins with
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
