@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 import coterie
-from conftest import linear, make_federation
+from conftest import linear, make_federation, raises
 from coterie.core.client_table import ByClient
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Mix, Own, Pick, Ref
 from coterie.core.replies import Fitted, Scored
@@ -87,12 +86,12 @@ def test_the_bound_itself_can_be_set() -> None:
     far = Tampered(6, 1, lambda theta: theta + 4)
     assert go(far, rounds=1, update_bound=1e6).history[0].rejected == ()
     assert go(far, rounds=1, update_bound=3).history[0].rejected == (1,)
-    with pytest.raises(CoterieError, match="update_bound"):
+    with raises("config-invalid-value", match="update_bound"):
         go(far, update_bound=-1)
 
 
 def test_rejected_clients_count_for_the_quorum() -> None:
-    with pytest.raises(CoterieError, match="client 3: update rejected"):
+    with raises("quorum", match="client 3: update rejected"):
         go(Tampered(5, 3, lambda theta: theta + 1e3), quorum=1.0, retries=0)
 
 
