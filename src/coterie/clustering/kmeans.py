@@ -15,7 +15,7 @@ from coterie.core.seeds import draw_seed
 
 def nearest(points: Tensor, centers: Tensor) -> Tensor:
     """The row of the closest center (squared Euclidean) of each point; the lowest index wins a tie."""
-    # Distances from the differences themselves: the expanded form loses what tells two close centers apart.
+    # Computed from the differences: the expanded form |p|^2 - 2 p.c + |c|^2 cannot separate centers that are close.
     return torch.stack([(points - c).square().sum(1) for c in centers], 1).argmin(1)
 
 
@@ -35,7 +35,7 @@ def fresh_kmeans(points: Tensor, k: int, weights: Tensor, rng: np.random.Generat
 
 
 def warm_kmeans(points: Tensor, centers: Tensor, weights: Tensor, max_iter: int = 300) -> Tensor:
-    """Labels (n,) of weighted k-means from given centers; a center nobody is closest to stays where it is."""
+    """Labels (n,) of weighted k-means from given centers; a center without points is left unchanged."""
     labels = nearest(points, centers)
     for _ in range(max_iter):
         centers = centroids(points, labels, weights, centers)

@@ -11,14 +11,14 @@ from coterie.clustering.kmeans import centroids
 def match_labels(
     points: Tensor, labels: Tensor, weights: Tensor, centers: Tensor, absent: Tensor | None = None
 ) -> Tensor:
-    """The same clusters under the numbers of the previous centers they lie closest to, one to one.
+    """Renumber clusters by a one-to-one matching to the nearest previous centers.
 
-    `absent` are numbers whose members are all elsewhere: a cluster gets one of these only if no other center is nearer,
-    so that a cluster found in two pieces does not take the model of those who are not here to keep it.
+    absent: numbers of clusters without members in this round. A cluster gets one of these only if no other center is
+    nearer. So a cluster that was found in two parts does not take over the model of absent clients.
     """
     from scipy.optimize import linear_sum_assignment
 
-    found, labels = labels.unique(return_inverse=True)  # a number that nobody has must not take a center
+    found, labels = labels.unique(return_inverse=True)  # a number without members must not be matched to a center
     new = centroids(points, labels, weights, centers[: len(found)])
     cost = torch.stack([(new - c).square().sum(1) for c in centers], 1)
     _, columns = linear_sum_assignment(cost.double().numpy())
@@ -29,12 +29,12 @@ def match_labels(
 
 
 def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None, far: Tensor | None = None) -> Tensor:
-    """The same clusters under the old number they share most members with, one to one.
+    """Renumber clusters by a one-to-one matching to the old numbers with which they share most members.
 
-    `old` is -1 for members without one. A cluster that goes without gets a number that is not `used` by anyone,
-    present or absent. Where `limit` leaves none, a part of an old cluster goes back to it, so that nobody absent loses
-    a model; one of strangers only takes the nearest number that nobody present has, by `far`, the distance
-    (found, numbers) of each cluster to what each number stood for.
+    old: the previous number of each member, -1 for new clients. used: the numbers in use, also by absent clients.
+    A cluster that is not matched gets a number that is not in use. If `limit` leaves none, a part of an old cluster
+    gets the old number again, so that no absent client loses its model. A cluster of new clients only gets the nearest
+    number without members in this round, by `far` (found, numbers): the distances to what the numbers stood for.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -48,26 +48,26 @@ def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None
             names[row] = int(column)
     numbers = range(limit if limit is not None else most + found)
     free = [n for n in numbers if n not in {*names.tolist(), *used.tolist()}]
-    strangers = []
+    newcomers = []
     for row in torch.nonzero(names < 0)[:, 0].tolist():
         if free:
             names[row] = free.pop(0)
         elif common[row].any():
             names[row] = int(common[row].argmax())
         else:
-            strangers.append(row)
+            newcomers.append(row)
     absent = [n for n in numbers if n not in names.tolist()]
-    if strangers and absent:
-        cost = torch.zeros(len(strangers), len(absent)) if far is None else far[strangers][:, absent]
+    if newcomers and absent:
+        cost = torch.zeros(len(newcomers), len(absent)) if far is None else far[newcomers][:, absent]
         for row, column in zip(*linear_sum_assignment(cost.numpy()), strict=True):
-            names[strangers[row]] = absent[column]
+            names[newcomers[row]] = absent[column]
     left = torch.nonzero(names < 0)[:, 0]
-    if len(left):  # more strangers than numbers: the nearest of all
+    if len(left):  # more clusters of new clients than free numbers: the nearest number
         names[left] = 0 if far is None else far[left].argmin(1)
     return names[labels]
 
 
 def by_first_member(labels: Tensor) -> Tensor:
-    """The same clusters, numbered 0.. in the order in which they first occur."""
+    """Renumber clusters 0, 1, ... in the order in which they first occur."""
     names: dict[int, int] = {}
     return torch.tensor([names.setdefault(label, len(names)) for label in labels.tolist()], dtype=torch.int64)

@@ -33,7 +33,7 @@ def agglomerate(
 
 
 def _cut(tree: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Exactly k clusters, also where merges tie (fcluster would give fewer)."""
+    """Exactly k clusters, also if merges tie (fcluster would give fewer)."""
     n = len(tree) + 1
     members = {i: [i] for i in range(n)}
     for step, row in enumerate(tree[: n - k]):
@@ -45,7 +45,7 @@ def _cut(tree: NDArray[np.float64], k: int) -> NDArray[np.int64]:
 
 
 def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "single") -> tuple[Tensor, float]:
-    """Two parts (labels 0 and 1) of least similarity across, and that similarity: the largest of any crossing pair.
+    """Split in two (labels 0 and 1) such that the largest similarity of a crossing pair is least; returns it too.
 
     "single" is the exact minimiser (Sattler et al., Algorithm 1); "complete" gives more even parts.
     """
@@ -55,7 +55,7 @@ def bipartition(similarity: Tensor, linkage: Literal["single", "complete"] = "si
 
 
 def split_all(similarity: Tensor, threshold: float) -> Tensor:
-    """Labels (n,) after splitting in two, again and again, while no crossing pair is more alike than the threshold."""
+    """Labels (n,) of repeated bipartition, while no crossing pair is more similar than the threshold."""
     labels = torch.zeros(len(similarity), dtype=torch.int64)
     todo = [torch.arange(len(similarity))]
     while todo:
@@ -70,9 +70,9 @@ def split_all(similarity: Tensor, threshold: float) -> Tensor:
 
 
 def greedy_merge(similarity: Tensor, tau: float) -> Tensor:
-    """Labels (n,) after merging every pair that is more similar than tau, and whatever those pairs connect.
+    """Labels (n,) of the connected components of all pairs that are more similar than tau.
 
-    A tau of -1 merges everything, opposite ones too.
+    A tau of -1 merges everything, even opposite vectors.
     """
     from scipy.sparse.csgraph import connected_components
 

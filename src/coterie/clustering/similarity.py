@@ -9,7 +9,7 @@ from torch import Tensor
 
 Metric: TypeAlias = Literal["euclidean", "cosine", "manhattan"]
 
-COLUMNS = 4096  # of a wide matrix that are in double precision at a time
+COLUMNS = 4096  # of a wide matrix that are converted to double precision at a time
 
 
 def gram(points: Tensor, others: Tensor | None = None) -> Tensor:
@@ -27,7 +27,7 @@ def squares(points: Tensor) -> Tensor:
 
 
 def cosines(points: Tensor, others: Tensor | None = None) -> Tensor:
-    """Cosine similarity of every point with every other (n, m), within [-1, 1]; a zero vector is like nothing (0)."""
+    """Cosine similarity of every point with every other (n, m), within [-1, 1]; 0 for a zero vector."""
     dots = gram(points, others)
     if others is None:
         own = other = dots.diagonal().sqrt()
@@ -38,7 +38,7 @@ def cosines(points: Tensor, others: Tensor | None = None) -> Tensor:
 
 
 def distances(points: Tensor, metric: Metric) -> Tensor:
-    """Pairwise distances (n, n), from the Gram matrix: never more than n x n numbers beside the points."""
+    """Pairwise distances (n, n), from the Gram matrix: which needs n x n numbers besides the points."""
     if metric == "cosine":
         out = 1 - cosines(points)
     elif metric == "manhattan":
@@ -61,14 +61,14 @@ def edc_features(updates: Tensor, m: int) -> Tensor:
     m = min(m, len(updates))
     values = values.where(values > _noise(dots), 0)
     leading = vectors.flip(1)[:, :m] * values.flip(0)[:m].sqrt()
-    # A singular direction is known up to its sign: the largest entry is made positive.
+    # The sign of a singular direction is arbitrary: the largest entry is made positive.
     leading = leading * leading.gather(0, leading.abs().argmax(0, keepdim=True)).sign()
     lengths = dots.diagonal().sqrt()[:, None]
     return torch.where(lengths > 0, leading / lengths.clamp(min=1e-300), 0.0).round(decimals=9)
 
 
 def madc(updates: Tensor) -> Tensor:
-    """Mean absolute difference of cosines (n, n): how differently two updates look at all others (FedGroup, Eq. 7)."""
+    """Mean absolute difference of cosines (n, n): how differently two updates relate to others (FedGroup, Eq. 7)."""
     similarity = cosines(updates)
     n = len(similarity)
     if n < 3:
@@ -81,7 +81,7 @@ def madc(updates: Tensor) -> Tensor:
 
 
 def in_row_space(points: Tensor) -> Tensor:
-    """Coordinates (n, n) with the same distances: all that k-means needs of n points in a million dimensions."""
+    """Coordinates (n, n) with the same pairwise distances: k-means needs no more of n points in many dimensions."""
     if points.shape[1] <= len(points):
         return points.double()
     dots = gram(points)
@@ -93,5 +93,5 @@ def in_row_space(points: Tensor) -> Tensor:
 
 
 def _noise(dots: Tensor) -> float:
-    """Eigenvalues of a Gram matrix below this are rounding: equal points must not be told apart by it."""
+    """Eigenvalues of a Gram matrix below this are rounding errors, and must not separate equal points."""
     return float(dots.diagonal().max()) * len(dots) * 1e-15
