@@ -1,7 +1,7 @@
 """What clients keep between visits: personal models, optimiser states, mixture weights.
 
 An engine passes a client its values with the tasks and stores what a successful visit wrote. A visit that fails
-writes nothing. Only clients that were visited use memory; what does not fit is stored in files (see `allocation.spill`).
+writes nothing. Only clients that were visited use memory; the rest is stored in files (see `allocation.spill`).
 """
 
 from __future__ import annotations

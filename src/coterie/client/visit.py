@@ -119,11 +119,11 @@ class ClientVisit(Resolver):
 
     def finish(self, task: Fit, trained: TrainingResult, choice: int | None) -> FitAnswer:
         """What the client sends to the server and keeps of a training."""
-        # A finite sum is a cheap proof that all values are finite. The sum may overflow, so check all values if it is not.
+        # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
         if not math.isfinite(float(trained.theta.sum())) and not bool(trained.theta.isfinite().all()):
             raise not_finite("training gave a model")
         sketched = None
-        if task.sketch is not None:  # before anything is kept: the kept value may be the tensor that training started from
+        if task.sketch is not None:  # before a kept value is replaced: training may have started there
             size = len(self.networks.trained.weights)
             sketched = sketch(trained.theta[:size] - self.resolve(task.start)[0][:size], task.sketch)
         if task.save is not None:

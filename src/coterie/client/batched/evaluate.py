@@ -44,7 +44,7 @@ def evaluate_together(
                 scored = _evaluate(networks, task, thetas, choice, source, ids[some])
                 for place, answer in zip(some.tolist(), scored, strict=True):
                     answers[place] = answer
-    except (CoterieError, RuntimeError, IndexError, ValueError):  # evaluated one by one, so that the reply names the client
+    except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, so that it is named
         return None
     return answers
 

@@ -1,7 +1,7 @@
 """Training of many clients as one computation, for networks of linear layers with ReLU between.
 
 The models of G clients are one (G, P) tensor, and a step of all of them is a handful of batched matrix products with
-the gradient written out. Clients are ordered by descending numbers of steps, so that those still training are always the
+the gradient written out. Clients are ordered by descending numbers of steps, so that those still training are the
 first k rows. A batch shorter than the others is filled up with samples of weight zero. What a gradient does to a model
 is `updates.UpdateRule`, as in `training.train`, which is the reference.
 """
