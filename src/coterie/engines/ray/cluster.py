@@ -22,7 +22,7 @@ def join(address: str | None, cpus: int) -> bool:
     where = os.environ.get("RAY_ADDRESS", "local") if address in LOCAL else str(address)
     if "://" in where:
         raise CoterieError(
-            f"engine.address: '{where}' is for use from outside; write the address of the cluster's head, as in 10.0.0.1:6379, "
+            f"engine.address: '{where}' is for use from outside; write the head's address, as in 10.0.0.1:6379, "
             "and run on a machine of the cluster",
             code="engine-unreachable",
         )
