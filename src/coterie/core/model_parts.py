@@ -47,9 +47,7 @@ def _layers(network: nn.Module, part: Literal["classifier", "head", "last_weight
 
 def _by_name(network: nn.Module, trained: Sequence[str], part: Sequence[str]) -> set[int]:
     if not part:
-        raise CoterieError(
-            "part: empty; name at least one parameter, such as fc2.weight", code="model-part-unknown"
-        )
+        raise CoterieError("part: empty; name at least one parameter, such as fc2.weight", code="model-part-unknown")
     known = dict(network.named_parameters())
     found: set[int] = set()
     for name in part:

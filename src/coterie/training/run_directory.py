@@ -1,9 +1,9 @@
-"""A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to go on.
+"""A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to resume.
 
 config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
 run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
-trace.jsonl, sketch.safetensors   who was where in every evaluated round, and how models lie (see trace.py)
+trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -52,7 +52,7 @@ MAY_CHANGE = (
     "stop_after",
 )  # of the settings, when a run is resumed
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
-PATIENCE = 0.5  # seconds to wait for the lock: who only looks whether the run is alive holds it for a moment
+PATIENCE = 0.5  # seconds to wait for the lock: a check whether the run is alive holds it for a moment
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -67,7 +67,7 @@ def describe(method: object) -> str:
 
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
-    """What must agree for a checkpoint to be this run's."""
+    """Identifies the run that a checkpoint belongs to."""
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
         "method": describe(method),
@@ -77,12 +77,12 @@ def belongs(method: object, model: Model, clients: Clients, settings: Any) -> di
 
 
 def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
-    """What rounds.jsonl says of a run's first rounds; lines that cannot be read are left out."""
+    """The first rounds of a run, from rounds.jsonl; lines that cannot be read are left out."""
     return tuple(event for number, (_, event) in round_history.read(path).items() if number <= rounds)
 
 
 class RunDirectory:
-    """Writes a run down as it happens. Nothing is written before `begin`."""
+    """Records a run as it happens. Nothing is written before `begin`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RunDirectory:
         config: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = warn,
     ) -> None:
-        """say: is told what was found damaged, and what is done instead."""
+        """say: called with a message about damaged files and what is done instead."""
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config, self._say = settings, config, say
         self._belongs = belongs(method, model, clients, settings)

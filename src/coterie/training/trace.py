@@ -1,11 +1,11 @@
-"""What is kept of every evaluated round for pictures: who was in which cluster and how each fared, and a small sketch
-of clients' models that keeps their angles.
+"""What is recorded of every evaluated round for figures: the cluster and the scores of each client, and a small sketch
+of clients' models that approximately keeps their angles.
 
 trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
 sketch.safetensors   ids, sketch (n, 256) of each client's model as last trained in one, its round, centers (K, 256)
 
 At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl. Clients
-that come while the run is under way are watched too, as long as there is room.
+that join during the run are watched too, up to this limit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TraceLine:
     loss: tuple[float | None, ...] | None = None  # of a regression
 
     def text(self) -> str:
-        """The line of trace.jsonl, without the scores that there are none of."""
+        """The line of trace.jsonl, without the scores that do not apply."""
         columns = {name: values for name, values in asdict(self).items() if values is not None}
         return json.dumps(columns, separators=(",", ":"))
 
@@ -69,7 +69,7 @@ class _Watched:
 
 
 def watched(clients: int, seed: int) -> NDArray[np.int64]:
-    """The clients that pictures show."""
+    """The clients that figures show."""
     if clients <= WATCHED:
         return np.arange(clients)
     drawn: NDArray[np.int64] = np.sort(generator(seed, Purpose.EVALUATION, 2).choice(clients, WATCHED, replace=False))
@@ -77,11 +77,11 @@ def watched(clients: int, seed: int) -> NDArray[np.int64]:
 
 
 class Sketcher:
-    """Vectors (n, P) -> (n, 256) such that inner products stay what they were, nearly: each entry is added to one of
-    256 sums under a random sign. The same for every run, so that models of several runs can share a map."""
+    """Vectors (n, P) -> (n, 256) such that inner products are approximately kept: each entry is added to one of
+    256 sums with a random sign. The same for every run, so that models of several runs can share a map."""
 
     def __init__(self, part: Tensor) -> None:
-        self.part = part  # positions in a model: the weights of the last layer tell clients apart well enough
+        self.part = part  # positions in a model: the weights of the last layer separate clients well enough
         rng = np.random.default_rng(0)
         self.place = torch.from_numpy(rng.integers(WIDTH, size=len(part)))
         self.sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=len(part)).astype(np.float32))
@@ -108,7 +108,7 @@ class Trace:
     def begin(self, done: int) -> None:
         """Open the files; rounds after `done` are forgotten."""
         before, lines = read_trace(self.path)
-        if done and len(before):  # also where so many clients came meanwhile that others would be drawn now
+        if done and len(before):  # even if so many clients joined since that others would be drawn now
             self.ids = before
         self._open([line for line in lines if line.round <= done])
         for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
@@ -121,7 +121,7 @@ class Trace:
         self._lengthen()
 
     def watch(self, clients: int) -> None:
-        """So many clients there are now: those that came since are watched too, as long as there is room."""
+        """clients: how many there are now. Those that joined since are watched too, up to the limit."""
         first = int(self.ids[-1]) + 1 if len(self.ids) else 0
         new = np.arange(first, min(clients, first + WATCHED - len(self.ids)))
         if not len(new):
@@ -132,7 +132,7 @@ class Trace:
         self._open(read_trace(self.path)[1])
 
     def _lengthen(self) -> None:
-        """Room for the models of those who have none here yet."""
+        """Add empty rows for the models of new clients."""
         more = len(self.ids) - len(self._round)
         self._sketches = np.concatenate([self._sketches, np.zeros((more, WIDTH), dtype=np.float32)])
         self._round = np.concatenate([self._round, np.zeros(more, dtype=np.int64)])
@@ -173,7 +173,7 @@ class Trace:
         write_durably(self.path / SKETCH, safetensors.save(what))
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._log is not None:
             self._log.close()
 
