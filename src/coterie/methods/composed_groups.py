@@ -16,7 +16,7 @@ from coterie.methods.hard_clusters import averaged
 
 
 def overlapping(state: Kit, found: Represented, labels: Tensor, weights: Tensor, limit: int | None) -> Tensor:
-    """The labels of new clusters, renumbered to overlap most with the old ones; one without an old one is new."""
+    """The labels of new clusters, renumbered to overlap most with the old ones; others get new numbers."""
     if not len(state.labels.ids):
         return labels
     means = centroids(found.points, labels, weights, found.points[: int(labels.max()) + 1])
@@ -26,7 +26,7 @@ def overlapping(state: Kit, found: Represented, labels: Tensor, weights: Tensor,
 
 
 def regrouped(state: Kit, found: Represented, labels: Tensor, weights: Tensor, limit: int | None) -> Kit:
-    """These clients in these clusters, with room for those that were not there before."""
+    """Put these clients into these clusters, with rows for new clusters."""
     points, before = found.points, state.labels.at(found.ids, default=-1)
     k = max(int(labels.max()) + 1, len(state.centers), limit or 0)
     extra = state.centers.mean(0, keepdim=True).repeat(k - len(state.centers), 1)
@@ -43,7 +43,7 @@ def regrouped(state: Kit, found: Represented, labels: Tensor, weights: Tensor, l
 
 
 def averaged_by_place(state: Kit, reply: Fitted, weights: Tensor) -> Kit:
-    """The upper level: each cluster's mean. Who could not be represented has no say in one."""
+    """The upper level: each cluster's mean. Clients without a representation have weight zero."""
     if not state.means.numel():  # before the first clustering there is one cluster
         return averaged(state, reply, torch.zeros_like(reply.ids), weights)
     placed = state.labels.has(reply.ids)

@@ -31,11 +31,11 @@ class Kit(Clusters):
 
     @staticmethod
     def fresh(centers: Tensor, features: Tensor) -> Kit:
-        """Nobody belongs anywhere yet."""
+        """The state before the first clustering."""
         return Kit(centers, ByClient.empty(), features, centers.new_empty(0, 0), centers[0], 0, False)
 
     def of_least_loss(self, losses: Represented, anew: bool) -> Pick:
-        """The row that was just found best for each client; unless it is chosen anew, its own where it has one."""
+        """The row that was just found best for each client; unless `anew`, a client keeps the row it has."""
         best, own = losses.points.argmin(1), self.labels.at(losses.ids, default=-1)
         return Pick(self.centers, ByClient(losses.ids, best if anew else torch.where(own < 0, best, own)))
 
@@ -50,19 +50,19 @@ class Kit(Clusters):
         return Represented(reply.ids, self.represent(self.anchor - reply.models))
 
     def models(self, reply: Fitted, since: Pick | None) -> Represented:
-        """What of their models represents clients; or of how these changed since where they started."""
+        """Clients represented by their models, or by their updates since where they started."""
         moved = reply.models if since is None else reply.models - since.centers[reply.chosen]
         return Represented(reply.ids, self.represent(moved))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Represented:
-    """What stands for each of these clients."""
+    """The representation of each of these clients."""
 
     ids: Tensor
     points: Tensor  # (n, d)
 
     def of(self, ids: Tensor) -> Represented:
-        """Those of them that are among these."""
+        """Only those of these clients."""
         both = torch.isin(self.ids, ids)
         return Represented(self.ids[both], self.points[both])

@@ -44,13 +44,13 @@ class Sampled(Stochastic):
     seen: Rows
 
     def noting(self, ids: Tensor, psi: Tensor) -> Sampled:
-        """Each representation is kept, to stand for its cluster when its client is sampled again."""
+        """Keep each representation, to represent its cluster when its client is sampled again."""
         return dataclasses.replace(self, seen=self.seen.put(ids, psi))
 
 
 @dataclass(frozen=True, config=STRICT)
 class StoCFLAuthors(StoCFL):
-    """StoCFL as in its authors' code: a chain for the global model, clusters represented by who is sampled."""
+    """StoCFL as in its authors' code: a chain for the global model, clusters represented by sampled members."""
 
     weights: Weighting = "equal"
     global_update: Literal["parallel", "chain"] = "chain"
@@ -60,12 +60,12 @@ class StoCFLAuthors(StoCFL):
     new_cluster: Literal["anchor", "global"] = "global"  # the model a cluster of one begins with
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
-        """As StoCFL; nobody's representation is known."""
+        """As StoCFL, without representations yet."""
         begun = super().init(model, roster, rng)
         return Sampled(**vars(begun), seen=Rows.empty()) if self.cluster_vector == "sampled" else begun
 
     def train(self, fit: Fit, shared: Fit, omega: Tensor, ask: Ask) -> tuple[Fitted, Tensor]:
-        """The global model: each client goes on from the last one's result; the mean of all these."""
+        """The global model: each client continues from the result of the one before; the mean of all results."""
         if self.global_update == "parallel" or fit.on is None:
             return super().train(fit, shared, omega, ask)
         reply, last, total, many = ask(fit), omega, torch.zeros_like(omega, dtype=torch.float64), 0
@@ -85,7 +85,7 @@ class StoCFLAuthors(StoCFL):
         return merged(parts, into, begin, average=self.merge_model == "mean")
 
     def merge(self, parts: Stochastic, sampled: Tensor) -> Tensor:
-        """What each cluster becomes a part of; clusters that nobody stands for this round are left alone."""
+        """The cluster that each cluster is merged into; clusters without sampled members are left alone."""
         psi, rows = parts.psi, torch.arange(len(parts.psi))
         if isinstance(parts, Sampled):
             here = sampled[parts.labels.has(sampled)]
