@@ -1,4 +1,4 @@
-"""Runs of a campaign, a few at a time, each a process with one thread. If it is killed, it resumes from the last checkpoint."""
+"""Runs of a campaign, a few at a time, each in a process with one thread. A killed one resumes from its checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reproduction is made of: runs, what is read of them, and the tables that compare them with a paper's numbers."""
+"""The parts of a reproduction: runs, what is read of them, and tables that compare them with a paper's numbers."""
 
 from __future__ import annotations
 
