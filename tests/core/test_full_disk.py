@@ -188,7 +188,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-10])
     with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; this is the run as of round 2"):
         coterie.load(tmp_path / "run", federation=make_federation(6), model=linear())
-    with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; the run goes on after round 2"):
+    with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; the run continues after round 2"):
         again = go(tmp_path / "run", resume=True)
     assert torch.equal(again.state.centers, whole.state.centers)
     names = sorted(file.name for file in last.parent.glob("round-*"))

@@ -83,7 +83,7 @@ def test_a_killed_run_has_failed_at_once(tmp_path: Path) -> None:
     process = json.loads((tmp_path / status.FILE).read_text())["process"]
     record = read_run(tmp_path)
     assert record.status == "failed"
-    assert f"its process ({process}) ended without a word" in str(record.problem)
+    assert f"its process ({process}) ended without a message" in str(record.problem)
     assert status.left_running(tmp_path)
 
 

@@ -44,7 +44,7 @@ class UnderWay(Generic[Job]):
         if not code:
             return None
         if code < 0:
-            return f"killed by signal {-code}; the same command goes on with it"
+            return f"killed by signal {-code}; run the same command to continue"
         if not said:
             return f"exit code {code}"
         foreseen = [i for i, line in enumerate(said) if line.startswith("error: ")]

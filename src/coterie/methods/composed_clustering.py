@@ -31,12 +31,10 @@ class LowerLevel:
     def _fits_together(self) -> LowerLevel:
         if self.by_cosine and self.threshold is None:
             raise ValueError(
-                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are alike"
+                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are similar"
             )
         if self.by_cosine and self.distance not in ("cosine", "euclidean"):
-            raise ValueError(
-                f"clustering '{self.clustering}' looks at cosines; distance '{self.distance}' does not apply"
-            )
+            raise ValueError(f"clustering '{self.clustering}' uses cosines; distance '{self.distance}' does not apply")
         if self.distance == "madc" and self.clustering != "agglomerative":
             raise ValueError("distance 'madc' is a matrix, not coordinates: use clustering 'agglomerative'")
         if self.linkage == "ward" and self.distance != "euclidean":
@@ -45,7 +43,7 @@ class LowerLevel:
 
     @property
     def by_cosine(self) -> bool:
-        """Whether the clustering looks at nothing but cosines."""
+        """Whether the clustering uses cosines only."""
         return self.clustering in ("merge", "bipartition")
 
     @property

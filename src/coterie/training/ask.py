@@ -81,7 +81,7 @@ class RoundAsk:
         self._check_quorum()
         looking = all(isinstance(task, Evaluate) for task in tasks)  # an evaluation reports missing clients itself
         if not looking and not any(len(reply.ids) for reply in outcome.replies):
-            raise NoAnswerError(f"round {self._round + 1}: nobody answered")
+            raise NoAnswerError(f"round {self._round + 1}: no client answered")
         return outcome.replies[0] if single else list(outcome.replies)
 
     def _visit(self, visit: Visit) -> Outcome:

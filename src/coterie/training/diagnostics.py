@@ -22,7 +22,7 @@ class Diagnosis:
     """discrepancy: the mean distance between a client's model and the one it is given next (FedGroup, Eq. 4).
 
     clusterability: the largest |mean g - g_i| / |mean g| over clients i, where g_i is the client's update and the mean
-    is its cluster's (B in WeCFL, Definition 6.4: norms, not squared); the smaller, the more alike its clients are.
+    is its cluster's (B in WeCFL, Definition 6.4: norms, not squared); the smaller, the more similar its clients are.
     """
 
     discrepancy: float | None = None

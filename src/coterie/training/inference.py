@@ -241,7 +241,7 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
 
 
 def network_of(result: Result[Any], client: int) -> nn.Module:
-    """The network that `predict` uses for a client, whatever the method; it takes inputs as they are scaled."""
+    """The network that `predict` uses for a client, with any method; it takes scaled inputs."""
     task, data = predictor_of(result, client)
     with one_thread(), _about(result, client):
         return TaskRunner(result.model).network(task, client, data, result.memory.read(client))
@@ -269,7 +269,7 @@ def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) ->
 
 
 def _named(lost: Sequence[Missing], names: Sequence[str] | None, first: int) -> tuple[Missing, ...]:
-    """Newcomers by their names; the server's numbers go on behind those of the clients it was trained on."""
+    """Newcomers by their names; their ids follow those of the trained clients."""
     return tuple(m if names is None else replace(m, name=names[m.client - first]) for m in lost)
 
 

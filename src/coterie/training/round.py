@@ -96,7 +96,7 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:
     tries = f" (tried {attempt + 1} times)" if attempt else ""
     some_answered = len(ask.missing) < len(ask.asked)  # without any answer, no quorum helps
-    hint = ". A lower quorum lets the run go on without them." if ask.missing and some_answered else ""
+    hint = ". With a lower quorum the run continues without them." if ask.missing and some_answered else ""
     return QuorumError(f"{error}{tries}{hint}", t + 1, tuple(ask.missing.values()))
 
 

@@ -115,14 +115,14 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout:
-            raise CoterieError(f"{self.path}: another process is at work on this run", code="run-locked") from None
+            raise CoterieError(f"{self.path}: another process is working on this run", code="run-locked") from None
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})", code="disk-write") from None
         state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
         before = self._arithmetic() if done else None
         if before not in (None, arithmetic):
             self._say(
-                f"{self.path}: the run began with the arithmetic of the engine '{before}' and goes on with that of "
+                f"{self.path}: the run began with the arithmetic of the engine '{before}' and continues with that of "
                 f"'{arithmetic}': its results will differ in the last digits from those of one engine alone"
             )
         try:
@@ -175,7 +175,7 @@ class RunDirectory:
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
         for file in damaged:
-            self._say(f"{file}: damaged; the run goes on after round {last.round}, from the checkpoint before it")
+            self._say(f"{file}: damaged; the run continues after round {last.round}, from the checkpoint before it")
             with writing(file):
                 file.replace(file.with_name(f"{file.name}.damaged"))
         if last.round > self._settings.rounds:
@@ -282,7 +282,7 @@ class RunDirectory:
         lost = round_history.missing_rounds(found, done)
         if lost is not None:
             self._say(
-                f"{self.path / round_history.FILE}: rounds {lost} are missing or damaged; the run goes on from its "
+                f"{self.path / round_history.FILE}: rounds {lost} are missing or damaged; the run continues from its "
                 "checkpoint, its curves will have gaps"
             )
         if (self.path / round_history.FILE).is_file():
@@ -294,7 +294,7 @@ class RunDirectory:
 
     @property
     def _instead(self) -> str:
-        return f"make room and go on with --resume {self.path} (resume=True)"
+        return f"free some space and continue with --resume {self.path} (resume=True)"
 
 
 def check_directory(path: Path, resume: bool) -> None:
@@ -324,6 +324,6 @@ def check_free(path: Path) -> None:
         return
     if path.exists():
         raise CoterieError(
-            f"{path}: exists already; choose another directory, or go on with it (--resume {path}, resume=True)",
+            f"{path}: exists already; choose another directory, or resume it (--resume {path}, resume=True)",
             code="run-exists",
         )

@@ -122,6 +122,6 @@ def _text(value: object) -> str | None:
 def _died(process: object) -> str:
     number = f" ({process})" if isinstance(process, int) else ""
     return (
-        f"its process{number} ended without a word: it was killed, ran out of memory, or the machine went down; "
+        f"its process{number} ended without a message: it was killed, ran out of memory, or the machine went down; "
         "the run can be resumed from its last checkpoint"
     )
