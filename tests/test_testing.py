@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from conftest import few
+from conftest import few, raises
 from coterie import (
     All,
     Ask,
@@ -153,7 +153,7 @@ def test_model_and_data_may_be_the_users_own() -> None:
     rng = np.random.default_rng(0)
     arrays = [(x := rng.normal(size=(12, 5)).astype(np.float32), (x[:, :1] * 2).astype(np.float32)) for _ in range(5)]
     check_method(Good(), model=lambda: nn.Linear(5, 1), federation=arrays)
-    with pytest.raises(CoterieError, match="has 3 clients; give at least 4"):
+    with raises("argument-invalid", match="has 3 clients; give at least 4"):
         check_method(Good(), model=lambda: nn.Linear(5, 1), federation=arrays[:3])
 
 

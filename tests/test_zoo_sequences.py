@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import coterie
+from conftest import raises
 from coterie import CoterieError, FedAvg, Federation, Local
 from coterie.core.registry import MODELS
 from coterie.data.domain import Domain
@@ -43,13 +44,13 @@ def test_cnn1d_has_the_parameters_that_its_fields_say() -> None:
 
 @pytest.mark.parametrize("shape", [(10,), (1, 8, 8), (3, 3), ()])
 def test_cnn1d_refuses_what_is_no_signal_and_names_another_model(shape: tuple[int, ...]) -> None:
-    with pytest.raises(CoterieError, match=r"cnn1d wants signals .*model\.name=mlp") as error:
+    with raises("model-shape", match=r"cnn1d wants signals .*model\.name=mlp") as error:
         CNN1D()(shape, 2)
     assert str(shape) in str(error.value)
 
 
 def test_cnn1d_is_refused_before_a_run_on_images() -> None:
-    with pytest.raises(CoterieError, match=r"model: cnn1d .*\(1, 8, 8\)"):
+    with raises("model-shape"):
         coterie.run("fedavg", coterie.federate("digits", "iid"), "cnn1d", rounds=1)
 
 
@@ -107,7 +108,7 @@ def test_a_text_without_words_is_read_as_one_padding() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (9, 128), ()])
 def test_lstm_refuses_what_is_no_list_of_words(shape: tuple[int, ...]) -> None:
-    with pytest.raises(CoterieError, match="lstm wants lists of word numbers") as error:
+    with raises("model-shape") as error:
         LSTM()(shape, 2)
     assert str(shape) in str(error.value)
 
@@ -115,7 +116,7 @@ def test_lstm_refuses_what_is_no_list_of_words(shape: tuple[int, ...]) -> None:
 def test_features_that_are_no_word_numbers_are_told_before_a_run() -> None:
     rng = np.random.default_rng(0)
     data = [(rng.normal(size=(10, 4)).astype(np.float32), rng.integers(0, 2, 10))] * 2
-    with pytest.raises(CoterieError, match=r"model: samples of shape \(4,\) do not fit the network"):
+    with raises("model-shape"):
         coterie.run("fedavg", data, "lstm", rounds=1)
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import raises
 from coterie.client.batched import low_rank
 from coterie.client.batched.layers import layers_of
 from coterie.client.batched.mlp import train_together, trains_low_rank
 from coterie.client.batched.plan import steps_of
 from coterie.client.training import LocalTraining, batches, train
 from coterie.client.updates import Proximal
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Loss, Model
 from coterie.zoo import CNN, MLP, LinearModel
@@ -162,7 +162,7 @@ def test_a_kept_state_goes_on_and_a_wrong_one_is_refused() -> None:
     bad = LocalTraining(
         again[0].start, again[0].x, again[0].y, local, again[0].rng, 0.1, None, None, None, torch.zeros(3)
     )
-    with pytest.raises(CoterieError, match="does not fit"):
+    with raises("checkpoint-mismatch"):
         train_together(layers, model.loss, [bad])
 
 

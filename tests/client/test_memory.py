@@ -13,10 +13,9 @@ import pytest
 import torch
 
 import coterie
-from conftest import vector
+from conftest import raises, vector
 from coterie.client.memory import Memory
 from coterie.core.allocation.spill import LARGE, SMALL, held, on_disk, room
-from coterie.core.errors import CoterieError
 from coterie.training.result import Result
 
 
@@ -63,7 +62,7 @@ def test_restore_gives_the_same_memory_and_forgets_what_was_there(memory: Memory
 
 @pytest.mark.parametrize("name", ["v", "x/v", "3/", "-1/v", ""])
 def test_a_foreign_name_is_refused(memory: Memory, name: str) -> None:
-    with pytest.raises(CoterieError, match="is not the name of something a client keeps"):
+    with raises("checkpoint-damaged", match="is not the name of something a client keeps"):
         memory.restore({name: vector(0)})
 
 
@@ -153,7 +152,7 @@ def test_a_full_disk_is_told_before_anything_is_written(monkeypatch: pytest.Monk
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(CoterieError, match=rf"{tmp_path}: .* \(No space left on device\); set TMPDIR"):
+    with raises("disk-write", match=rf"{tmp_path}: .* \(No space left on device\); set TMPDIR"):
         on_disk(torch.ones(SMALL))
     assert list(tmp_path.iterdir()) == []
 

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from conftest import Data, column, linear, vector
+from conftest import Data, column, linear, raises, vector
 from coterie.client.answers import FitAnswer, Moment
 from coterie.client.runner import TaskRunner
 from coterie.client.training import batches, train
 from coterie.client.updates import Proximal
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model, flatten
 from coterie.core.references import All
@@ -254,9 +253,9 @@ def test_one_epoch_is_the_default() -> None:
 
 
 def test_contradictory_settings_are_refused() -> None:
-    with pytest.raises(CoterieError, match="give epochs or steps, not both"):
+    with raises("argument-invalid"):
         Local(epochs=1, steps=1)
-    with pytest.raises(CoterieError, match="momentum belongs to sgd"):
+    with raises("argument-invalid"):
         Local(optimizer="adam", momentum=0.9)
 
 
@@ -313,7 +312,7 @@ def test_training_does_not_change_the_state_it_was_given(local: Local) -> None:
 @pytest.mark.parametrize(("local", "length"), [(Local(), 0), (Local(momentum=0.5), 1), (Local(optimizer="adam"), 3)])
 def test_a_state_of_another_size_is_refused(local: Local, length: int) -> None:
     """f(x) = w x has one number: no state, one velocity, or two moments and a count."""
-    with pytest.raises(CoterieError, match=f"state of 4 numbers does not fit one of {length}"):
+    with raises("checkpoint-mismatch", match=f"state of 4 numbers does not fit one of {length}"):
         train(ONE.replica().load(vector(1)), torch.ones(1, 1), vector(0), local, rng(), state=torch.zeros(4))
 
 

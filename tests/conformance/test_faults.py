@@ -18,11 +18,10 @@ import torch
 import toys
 
 import coterie
-from conftest import PAPERS, few
+from conftest import PAPERS, few, raises
 from coterie.client.answers import Moment
 from coterie.core.client_table import ByClient
 from coterie.core.codec import pack
-from coterie.core.errors import QuorumError
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick
 from coterie.core.replies import Evaluated, Fitted
@@ -216,7 +215,7 @@ def test_below_the_quorum_a_round_is_repeated_with_other_clients() -> None:
 
 
 def test_then_the_run_stops_and_names_round_client_and_reason() -> None:
-    with pytest.raises(QuorumError) as error:
+    with raises("quorum") as error:
         coterie.run(toys.method("fedavg"), toys.faulty(fails(*range(2, 8))), model=toys.linear, rounds=3)
     said = str(error.value)
     for word in ("round 1", "4 of 10", "quorum is 5", "client 2", "ValueError: the disk is on fire", "3 times"):
@@ -232,7 +231,7 @@ def test_a_quorum_just_met_is_met() -> None:
 
 def test_a_run_that_stops_leaves_no_open_file(tmp_path: Path) -> None:
     """And the directory can be looked at: warnings are errors, so an unclosed log would fail this test."""
-    with pytest.raises(QuorumError):
+    with raises("quorum"):
         coterie.run(toys.method("fedavg"), toys.faulty(fails(*range(1, 9))), model=toys.linear, out=tmp_path / "r")
     import gc
 
@@ -435,7 +434,7 @@ def test_no_process_is_left_after_close(kind: toys.Kind) -> None:
 
 def test_no_process_is_left_after_a_run_that_failed() -> None:
     before = set(multiprocessing.active_children())
-    with pytest.raises(QuorumError):
+    with raises("quorum"):
         coterie.run(toys.method("fedavg"), toys.faulty(fails(*range(1, 10))), toys.linear, engine="workers", workers=2)
     assert set(multiprocessing.active_children()) == before
 

@@ -16,9 +16,8 @@ import toys
 from comings import CLIENTS, FIRST, GONE, JOIN, RETURNED, TRUTH, Door, Reaching, linear, plan, toy
 
 import coterie
-from conftest import PAPERS, few
-from coterie import CFL, FLHC, CoterieError, Local, StoCFL
-from coterie.core.errors import QuorumError
+from conftest import PAPERS, few, raises
+from coterie import CFL, FLHC, Local, StoCFL
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
 from coterie.methods.cam import CAM
@@ -210,7 +209,7 @@ def test_what_is_clustered_once_waits_for_as_many_clients_as_clusters(name: str)
 def test_a_first_clustering_of_too_few_clients_is_refused(name: str) -> None:
     """CAM's warm-up takes a round, in which eleven of twelve leave; by themselves methods cluster in the first."""
     wrapped = CAM(base=method(name if name != "cam" else "wecfl"), warmup=1, local=LOCAL)
-    with pytest.raises(QuorumError, match=r"round 2: 1 clients are there, too few to find 2 clusters among \(tried 3"):
+    with raises("quorum", match=r"round 2: 1 clients are there, too few to find 2 clusters among \(tried 3"):
         go(wrapped, Door(toy(), lambda done: range(FIRST) if done < 1 else [5]))
 
 
@@ -262,7 +261,7 @@ def test_a_count_of_clients_is_at_most_those_who_are_there() -> None:
 
 
 def test_a_round_with_nobody_there_is_no_round() -> None:
-    with pytest.raises(QuorumError, match=r"round 2: no client is connected \(tried 3 times\)$"):
+    with raises("quorum", match=r"round 2: no client is connected \(tried 3 times\)$"):
         go(method("fedavg"), Door(toy(), lambda done: range(4) if done < 1 else []))
 
 
@@ -293,18 +292,16 @@ def test_a_round_that_nobody_could_judge_has_no_summary(tmp_path: Path) -> None:
     assert [m.client for m in result.history[1].unscored] == list(range(FIRST))
     assert result.history[1].unscored[0].reason == "is away"
     toys.assert_same(result.state, seen.state)
-    assert [line["round"] for line in read_trace(tmp_path / "run")[1]] == [1, 3, 4]
+    assert [line.round for line in read_trace(tmp_path / "run")[1]] == [1, 3, 4]
     assert [event.summary is None for event in read_history(tmp_path / "run", 4)] == [False, True, False, False]
 
 
 def test_nothing_is_lost_when_nobody_can_judge_the_last_round(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with pytest.raises(CoterieError, match=r"round 4: no client could be evaluated; client 'hospital 0': is away$"):
+    with raises("evaluation-empty", match=r"round 4: no client could be evaluated; client 'hospital 0': is away$"):
         blind(None, 4)
     for resume in (False, True):
-        with pytest.raises(
-            CoterieError, match=r"client 'hospital 0': is away.*saved in .*run.*--resume .*run"
-        ) as raised:
+        with raises("evaluation-empty", match=r"client 'hospital 0': is away.*--resume .*run") as raised:
             blind(run, 4, resume=resume)
         assert str(run) in str(raised.value)
     assert (run / "checkpoints" / "round-000004.safetensors").is_file()
@@ -325,7 +322,7 @@ def test_nobody_there_at_the_end_is_told_too() -> None:
             return outcome
 
     model, door = Model(linear), Door(toy(), lambda done: range(FIRST))
-    with pytest.raises(CoterieError, match="round 2: no client could be evaluated; no client is connected"):
+    with raises("evaluation-empty", match="round 2: no client could be evaluated; no client is connected"):
         train(Run(method("fedavg"), model, door, Settings(rounds=2), Parting(model, door), None, [door.listen]))
 
 
@@ -349,9 +346,10 @@ def test_a_run_directory_has_late_comers_by_name(tmp_path: Path) -> None:
     ids, lines = read_trace(tmp_path / "run")
     assert ids.tolist() == list(range(CLIENTS))
     for line in lines:
-        there = [c for c, cluster in enumerate(line["cluster"]) if cluster >= 0]
-        assert there == plan(line["round"] - 1)
-        assert [c for c, accuracy in enumerate(line["accuracy"]) if accuracy is not None] == there
+        there = [c for c, cluster in enumerate(line.cluster) if cluster >= 0]
+        assert there == plan(line.round - 1)
+        assert line.accuracy is not None
+        assert [c for c, accuracy in enumerate(line.accuracy) if accuracy is not None] == there
     sketch = read_sketch(tmp_path / "run")
     assert sketch is not None
     assert sketch["round"].tolist() == [5 if c in GONE else ROUNDS for c in range(CLIENTS)]
@@ -381,7 +379,7 @@ def test_newcomers_are_watched_while_there_is_room(tmp_path: Path) -> None:
 
 def test_a_result_without_the_data_says_where_the_data_is() -> None:
     result = ran("wecfl").result
-    with pytest.raises(CoterieError, match="the data is with the clients"):
+    with raises("data-needed", match="the data is with the clients"):
         _ = result.federation
     x = torch.eye(4)
     assert result.network(0)(x).shape == (4, 4)

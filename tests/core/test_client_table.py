@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from conftest import raises
 from coterie.core.client_table import ByClient
-from coterie.core.errors import CoterieError
 
 
 def ids(*numbers: int) -> Tensor:
@@ -31,7 +31,7 @@ def test_a_position_is_not_an_id(table: ByClient) -> None:
 
 @pytest.mark.parametrize("unknown", [0, 4, 10])
 def test_an_unknown_client_is_named(table: ByClient, unknown: int) -> None:
-    with pytest.raises(CoterieError, match=f"client {unknown} has no value"):
+    with raises("client-no-value", match=f"client {unknown} has no value"):
         table.at(ids(2, unknown))
 
 
@@ -49,7 +49,7 @@ def test_an_empty_table_knows_nobody() -> None:
     empty = ByClient.empty(torch.float32, (2,))
     assert empty.has(ids(0, 1)).tolist() == [False, False]
     assert empty.at(ids(0), default=0.5).tolist() == [[0.5, 0.5]]
-    with pytest.raises(CoterieError, match="client 0 has no value"):
+    with raises("client-no-value", match="client 0 has no value"):
         empty.at(ids(0))
 
 

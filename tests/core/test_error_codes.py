@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from conftest import raises
 from coterie.core.errors import ArgumentError, CoterieError, DivergedError, NoAnswerError, QuorumError, ResumeError
 from coterie.core.local import Local
 from coterie.network.protocol.wire import WireError
@@ -145,10 +146,10 @@ def test_mistakes_in_a_configuration(words: list[str], code: str) -> None:
 
 
 def test_mistakes_in_a_constructor() -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with raises("argument-unknown") as caught:
         Local(learning_rate=0.1)  # type: ignore[call-arg]
     assert caught.value.code == "argument-unknown"
-    with pytest.raises(ArgumentError) as caught:
+    with raises("argument-invalid") as caught:
         Local(lr=-1.0)
     assert caught.value.code == "argument-invalid"
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import coterie
-from conftest import linear, make_federation
+from conftest import linear, make_federation, raises
 from coterie.core import files
-from coterie.core.errors import CoterieError, ResumeError
+from coterie.core.errors import CoterieError
 from coterie.core.files import LineLog
 from coterie.network.client.state_store import DirectoryStore
 from coterie.reproduce.page import _put
-from coterie.training.checkpoint import DamagedError, load_newest
+from coterie.training.checkpoint import load_newest
 from coterie.training.round_history import missing_rounds, read
 from coterie.training.run_directory import read_history
 
@@ -64,14 +64,14 @@ LATER = ("rounds.jsonl", "sketch.safetensors", "assignments.json", "clients.json
 def test_a_run_that_finds_no_room_to_begin_leaves_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with full(monkeypatch, name), pytest.raises(CoterieError, match=r"cannot be written \(No space.*make room"):
+    with full(monkeypatch, name), raises("disk-write", match=r"cannot be written \(No space.*make room"):
         go(tmp_path / "run")
     go(tmp_path / "run")  # the directory is free
 
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_run_whose_disk_fills_up_is_gone_on_with(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with full(monkeypatch, name), pytest.raises(CoterieError, match=r"cannot be written \(No space.*--resume"):
+    with full(monkeypatch, name), raises("disk-write", match=r"cannot be written \(No space.*--resume"):
         go(tmp_path / "run")
     assert not [file for file in (tmp_path / "run").rglob("*.part") if not file.name.startswith("status")]
     again, whole = go(tmp_path / "run", resume=True), go(tmp_path / "whole")
@@ -97,7 +97,7 @@ def test_a_line_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_other_files_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "page.html").write_text("old")
-    with full(monkeypatch, "page.html"), pytest.raises(CoterieError, match="No space left"):
+    with full(monkeypatch, "page.html"), raises("disk-write", match="No space left"):
         _put(tmp_path / "page.html", "new")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert (tmp_path / "page.html").read_text() == "old"
@@ -188,7 +188,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes()[:-10])
     with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; this is the run as of round 2"):
         coterie.load(tmp_path / "run", federation=make_federation(6), model=linear())
-    with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; the run goes on after round 2"):
+    with pytest.warns(UserWarning, match=r"round-000003.safetensors: damaged; the run continues after round 2"):
         again = go(tmp_path / "run", resume=True)
     assert torch.equal(again.state.centers, whole.state.centers)
     names = sorted(file.name for file in last.parent.glob("round-*"))
@@ -200,10 +200,10 @@ def test_where_all_checkpoints_are_damaged_nothing_is_touched(tmp_path: Path) ->
     saves = sorted((tmp_path / "run" / "checkpoints").iterdir())
     for file in saves:
         file.write_bytes(b"\0" * 50)
-    with pytest.raises(ResumeError, match=r"round-000002.*round-000003"):
+    with raises("checkpoint-damaged"):
         go(tmp_path / "run", resume=True)
     assert sorted((tmp_path / "run" / "checkpoints").iterdir()) == saves
-    with pytest.raises(DamagedError):
+    with raises("checkpoint-damaged"):
         load_newest(saves, None, None, {})
 
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import linear, vector
+from conftest import linear, raises, vector
 from coterie.core.cohort import Roster
-from coterie.core.errors import CoterieError
 from coterie.core.model import Model, flatten, sample_losses
 from coterie.core.model_parts import Part
 from coterie.core.registry import METHODS
@@ -170,13 +169,13 @@ def test_loading_copies() -> None:
 
 
 def test_a_vector_of_another_length_is_refused() -> None:
-    with pytest.raises(CoterieError, match="a model of 3 numbers does not fit this network of 4"):
+    with raises("model-size"):
         linear().replica().load(torch.zeros(3))
 
 
 def test_parameters_of_several_types_are_refused() -> None:
     model = Model(lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
-    with pytest.raises(CoterieError, match=r"several types.*float32.*float64"):
+    with raises("model-invalid"):
         model.replica()
 
 
@@ -222,7 +221,7 @@ def test_an_instance_is_drawn_anew_and_itself_untouched() -> None:
 
 @pytest.mark.parametrize(("instance", "name"), [(Bare(), "Bare"), (nn.Sequential(nn.ReLU(), Bare()), "1")])
 def test_a_layer_that_cannot_be_drawn_anew_is_named(instance: nn.Module, name: str) -> None:
-    with pytest.raises(CoterieError, match=f"layer '{name}' has parameters but no reset_parameters"):
+    with raises("model-invalid", match=f"layer '{name}' has parameters but no reset_parameters"):
         Model.of(instance).init(rng())
 
 
@@ -236,11 +235,11 @@ def test_a_model_of_a_model_is_itself() -> None:
 
 
 def test_what_is_not_a_network_is_refused() -> None:
-    with pytest.raises(CoterieError, match=r"expected an nn\.Module or a function"):
+    with raises("model-invalid"):
         Model.of("mlp")  # type: ignore[arg-type]
-    with pytest.raises(CoterieError, match=r"returned dict, not an nn\.Module"):
+    with raises("model-invalid"):
         _ = Model(dict).blueprint  # type: ignore[arg-type]
-    with pytest.raises(CoterieError, match="no trainable parameters"):
+    with raises("model-invalid"):
         _ = Model(nn.ReLU).blueprint
 
 
@@ -281,11 +280,11 @@ def test_the_part_that_represents_a_client(build: Callable[[], nn.Module], part:
 
 
 def test_a_name_that_is_none_of_the_models() -> None:
-    with pytest.raises(CoterieError, match=r"'fist\.weight' is not a parameter .* Did you mean 'first\.weight'"):
+    with raises("model-part-unknown", match=r"'fist\.weight' is not a parameter .* Did you mean 'first\.weight'"):
         Model(NAMED).part(("fist.weight",))
-    with pytest.raises(CoterieError, match="part: 'first' is frozen"):
+    with raises("model-part-unknown", match="part: 'first' is frozen"):
         Model(Frozen).part(("first",))
-    with pytest.raises(CoterieError, match="name at least one"):
+    with raises("model-part-unknown"):
         Model(NAMED).part(())
 
 
@@ -296,7 +295,7 @@ def test_methods_take_a_part_by_word_or_by_names(name: str) -> None:
         made = METHODS.build(name, {key: part, "k": 2})
         state = made.init(Model(MLP_3_2_2), Roster(torch.arange(3), torch.ones(3)), np.random.default_rng(0))
         assert len(state.features) == many
-    with pytest.raises(CoterieError, match=rf"method\.{key}.*head"):
+    with raises("config-invalid-value", match=rf"method\.{key}.*head"):
         METHODS.build(name, {key: "heed", "k": 2})
 
 
@@ -323,7 +322,7 @@ def test_the_zoo_has_the_papers_sizes(
 
 @pytest.mark.parametrize(("network", "shape"), [(CNN(), (784,)), (CNN(), (1, 3, 8)), (LeNet(), (3, 15, 32))])
 def test_samples_that_do_not_fit_a_network_are_told(network: CNN | LeNet, shape: Shape) -> None:
-    with pytest.raises(CoterieError, match="wants images of at least"):
+    with raises("model-shape"):
         network(shape, 10)
 
 

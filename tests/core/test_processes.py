@@ -96,7 +96,7 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
     failed = carry_out([fails, "pass", dies, silent, breaks, "print('fine')"], begin, 2, looks.append)
     assert {one.job: one.why for one in failed} == {
         fails: "no such thing",
-        dies: "killed by signal 9; the same command goes on with it",
+        dies: "killed by signal 9; run the same command to continue",
         silent: "exit code 7",
         breaks: 'StopIteration (File "<string>", line 1, in <module>)',
     }

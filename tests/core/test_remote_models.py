@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
+from conftest import raises
 from coterie.clustering.averaging import mean, mean_by
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted
@@ -53,5 +52,5 @@ def test_nobody_has_them_brought_without_need() -> None:
 
 def test_where_none_were_sent_there_are_none() -> None:
     assert reply(None).theta is None
-    with pytest.raises(CoterieError, match="send=False"):
+    with raises("reply-not-asked", match="send=False"):
         _ = reply(None).models

@@ -8,6 +8,7 @@ import pytest
 import torch
 from huggingface_table import datasets, table
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.bridges.flower import from_flower
 
@@ -122,5 +123,5 @@ def test_from_flower_refuses_what_makes_no_clients(made: Any, message: str) -> N
 def test_from_flower_names_the_column() -> None:
     made = flower.IidPartitioner(2)
     made.dataset = table()
-    with pytest.raises(CoterieError, match=r"IidPartitioner, x: there is no column 'hlaf'. Did you mean 'half'"):
+    with raises("data-column-unknown", match=r"IidPartitioner, x: there is no column 'hlaf'. Did you mean 'half'"):
         from_flower(made, x="hlaf", y="label")

@@ -11,6 +11,7 @@ import torch
 from huggingface_table import datasets, table
 from PIL import Image
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.bridges.huggingface import from_huggingface
 
@@ -108,5 +109,5 @@ def test_from_huggingface_refused(dataset: Any, options: dict[str, Any], message
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = table(2)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(CoterieError, match=r"pip install 'coterie\[huggingface\]'"):
+    with raises("extra-missing", match=r"pip install 'coterie\[huggingface\]'"):
         from_huggingface(data, x="half", y="label")

@@ -30,6 +30,7 @@ from test_partitions import (
     totals,
 )
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
@@ -111,7 +112,7 @@ def test_the_same_seed_gives_the_same_split(partition: Partition) -> None:
 def test_clusters_are_of_one_size_and_in_order(clients: int, clusters: int) -> None:
     """40 clients in 4 clusters: ten 0s, ten 1s, ...; sizes differ by at most one."""
     if clusters > clients:
-        with pytest.raises(CoterieError, match=f"{clusters} clusters need at least as many clients, not {clients}"):
+        with raises("partition-impossible", match=f"{clusters} clusters need at least as many clients, not {clients}"):
             clusters_of(clients, clusters)
         return
     found = clusters_of(clients, clusters)
@@ -266,7 +267,7 @@ def test_three_two_class_as_in_wecfl() -> None:
 
 @pytest.mark.parametrize(("between", "within"), [(2, 3), (11, 2)])
 def test_classes_of_clusters_must_be_enough_for_clients_and_no_more_than_there_are(between: int, within: int) -> None:
-    with pytest.raises(CoterieError, match=rf"within <= between <= 10 .*, not {within} and {between}"):
+    with raises("partition-impossible", match=rf"within <= between <= 10 .*, not {within} and {between}"):
         ClusterClasses(between=between, within=within)(PLAIN, rng())
 
 
@@ -319,7 +320,7 @@ def test_classes_in_no_group_are_left_over() -> None:
     ],
 )
 def test_groups_that_overlap_or_do_not_exist_are_refused(partition: Any, groups: Any, message: str) -> None:
-    with pytest.raises(CoterieError, match=message):
+    with raises("partition-impossible", match=message):
         partition(groups=groups)(PLAIN, rng())
 
 
@@ -387,7 +388,7 @@ def test_swapped_labels_by_hand(reuse: bool) -> None:
     names = ([1, 0, 2, 3], [3, 1, 2, 0], [0, 1, 2, 3])
     for client in range(6):
         assert seen(made, data, client) == set(enumerate(names[client // 2]))
-    with pytest.raises(CoterieError, match=r"data\.partition\.pairs: toy has classes 0\.\.3, not 4"):
+    with raises("partition-impossible", match=r"data\.partition\.pairs: toy has classes 0\.\.3, not 4"):
         Swapped(pairs=((0, 4),))(data, rng())
 
 
@@ -437,7 +438,7 @@ def test_more_clusters_than_clients_are_refused() -> None:
         (RotatedClasses(clients=7), 8),
         (Hybrid(clients=1, other="digits"), 2),
     ):
-        with pytest.raises(CoterieError, match=f"{clusters} clusters need at least as many clients"):
+        with raises("partition-impossible", match=f"{clusters} clusters need at least as many clients"):
             partition(labelled([20] * 10, side=8), rng())
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.datasets.cifar import _read as read_cifar
 from coterie.data.datasets.idx import read_idx
@@ -129,9 +130,9 @@ def test_headers_of_arrays_that_cannot_be(header: bytes, tmp_path: Path) -> None
         good = io.BytesIO()
         np.save(good, np.arange(2))
         archive.writestr("y.npy", good.getvalue())
-    with pytest.raises(CoterieError, match=r"a.npz"):
+    with raises("data-file-damaged", match=r"a.npz"):
         NPZ(str(tmp_path / "a.npz"))()
-    with pytest.raises(CoterieError):
+    with raises("data-file-damaged"):
         read_npz(tmp_path / "a.npz", ("x", "y"))
 
 
@@ -141,7 +142,7 @@ def test_a_file_that_inflates_beyond_the_bound_is_refused_before_it_does(
     file = str(tmp_path / "a.npz")
     np.savez_compressed(file, x=np.zeros((1000, 100), np.float32), y=np.arange(1000) % 2)
     monkeypatch.setattr(np.lib.format, "read_array", None)  # nothing is read
-    with pytest.raises(CoterieError, match=r"a.npz: would take 408,\d+ bytes of memory, data.largest allows 100,000"):
+    with raises("data-file-too-large", match=r"a.npz: would take 408,\d+ bytes of memory, data.largest allows 100,000"):
         NPZ(file, largest=100_000)()
     monkeypatch.undo()
     assert len(NPZ(file, largest=500_000)().y) == 1000
@@ -153,7 +154,7 @@ def test_a_parquet_file_of_one_value_is_not_all_memory(tmp_path: Path) -> None:
     arrow, writer = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     writer.write_table(arrow.table({"a": np.zeros(50_000), "y": np.zeros(50_000)}), tmp_path / "a.parquet")
     file = str(tmp_path / "a.parquet")
-    with pytest.raises(CoterieError, match=r"would take 800,000 bytes of memory, data.largest allows 1,000"):
+    with raises("data-file-too-large"):
         Parquet(file, y="y", largest=1000)()
     assert len(Parquet(file, y="y")().y) == 50_000
 
@@ -179,14 +180,14 @@ def test_json_that_is_no_data(kind: Any, user: Any, n: Any, tmp_path: Path) -> N
 def test_json_that_is_too_deep(tmp_path: Path) -> None:
     file = leaf(tmp_path)
     file.write_text("[" * 100_000)
-    with pytest.raises(CoterieError, match=r"a.json is not json"):
+    with raises("data-file-damaged", match=r"a.json is not json"):
         FEMNIST(path=str(file.parent.parent))()
 
 
 def test_whatever_a_parser_raises_becomes_words() -> None:
-    with pytest.raises(CoterieError, match=r"f.npz: is larger than the memory"), reading("f.npz"):
+    with raises("data-file-too-large", match=r"f.npz: is larger than the memory"), reading("f.npz"):
         raise MemoryError
-    with pytest.raises(CoterieError, match=r"f.npz: cannot be read.*\(KeyError: 'a'\)"), reading("f.npz"):
+    with raises("data-file-damaged", match=r"f.npz: cannot be read.*\(KeyError: 'a'\)"), reading("f.npz"):
         raise KeyError("a")
-    with pytest.raises(CoterieError, match=r"^mine$"), reading("f.npz"):
+    with raises("unspecified"), reading("f.npz"):
         raise CoterieError("mine")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import coterie
+from conftest import raises
 from coterie import CoterieError, Federation, federate
 from coterie.core.seeds import Purpose, generator
 from coterie.data import IID, Dataset, Digits, Natural, Rotated, Synthetic, SyntheticRegression
@@ -180,5 +181,5 @@ def test_what_cannot_be_is_told(what: str) -> None:
     ("partition", "hint"), [(IID, r"write IID\("), (3, "give a name"), ({"name": "iid"}, "give a name")]
 )
 def test_what_is_no_partition_is_told(partition: Any, hint: str) -> None:
-    with pytest.raises(CoterieError, match=rf"data\.partition: .* is not a partition; {hint}"):
+    with raises("component-invalid", match=rf"data\.partition: .* is not a partition; {hint}"):
         federate("digits", partition)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.synthetic import SyntheticRegression
@@ -227,12 +228,12 @@ def test_own_data_that_does_not_fit_names_the_client(clients: list[Any], message
 
 
 def test_a_share_to_test_on_leaves_something_to_train_on() -> None:
-    with pytest.raises(CoterieError, match=r"0 <= test < 1, not 1\.0"):
+    with raises("data-split", match=r"0 <= test < 1, not 1\.0"):
         Federation.from_arrays([GOOD], test=1.0)
 
 
 def test_a_truth_must_name_every_client() -> None:
-    with pytest.raises(CoterieError, match="truth names 1 clients, the data has 2"):
+    with raises("data-shape", match="truth names 1 clients, the data has 2"):
         Federation.from_arrays([GOOD, GOOD], truth=[0])
 
 
@@ -265,12 +266,12 @@ def test_labels_are_checked_as_the_clients_see_them() -> None:
     table = Domain(torch.zeros(2, 1), torch.tensor([0, 1]))
     other = Domain(table.x, table.y, relabel=torch.tensor([0, 5]))
     made = federation(domains=(table, other), train=Ragged.of([[0, 1], [2, 3]]), test=Ragged.of([[], []]))
-    with pytest.raises(CoterieError, match="client 1 has a label outside"):
+    with raises("data-labels", match="client 1 has a label outside"):
         made.check()
 
 
 def test_a_federation_without_clients_is_refused() -> None:
-    with pytest.raises(CoterieError, match="at least one client"):
+    with raises("data-empty", match="at least one client"):
         federation(train=Ragged.of([]), test=Ragged.of([])).check()
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.data.readers.images import ImageFolder
 
 Put = Callable[..., Path]
@@ -92,7 +92,7 @@ def test_official_split_by_the_top_level(put: Put, root: str) -> None:
     # In the order of the paths: test/b, train/a, train/b, val/a.
     assert (data.y.tolist(), data.official.tolist()) == ([1, 0, 1, 0], [True, False, False, False])
     put("other/1.png")
-    with pytest.raises(CoterieError, match=r"test is taken for a class, but has the directory b in it"):
+    with raises("data-image-folder"):
         ImageFolder(root)()
 
 
@@ -126,57 +126,53 @@ def test_clients_in_a_split(put: Put, root: str) -> None:
 def test_sizes_are_brought_together_only_if_asked(put: Put, root: str) -> None:
     put("a/1.png")
     put("a/2.png", (200, 100, 50), size=(8, 4))
-    with pytest.raises(
-        CoterieError, match=r"data.size: .*2.png is 4 x 8 \(height x width\), .*1.png is 2 x 3; give .*\[2, 3\]"
-    ):
+    with raises("data-shape", match=r"data.size: .*2.png is 4 x 8 .*1.png is 2 x 3; give .*\[2, 3\]"):
         ImageFolder(root)()
     data = ImageFolder(root, size=(5, 7))()
     assert tuple(data.x.shape) == (2, 3, 5, 7)
     assert data.x[1, :, 4, 6].tolist() == [200, 100, 50]
     assert tuple(ImageFolder(root, size=(5, 7), colour="grey")().x.shape) == (2, 1, 5, 7)
-    with pytest.raises(CoterieError):
+    with raises("argument-invalid"):
         ImageFolder(root, size=(0, 7))
 
 
 def test_refused(put: Put, root: str, tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match=r"data.path: .*nowhere does not exist; give a directory"):
+    with raises("data-file-missing"):
         ImageFolder(str(tmp_path / "nowhere"))()
-    with pytest.raises(CoterieError, match=r"has no images \(.*\.png.*\) in class directories"):
+    with raises("data-empty", match=r"has no images \(.*\.png.*\) in class directories"):
         ImageFolder(root)()
     file = put("a/1.png")
-    with pytest.raises(CoterieError, match=r"is a file; give a directory"):
+    with raises("data-file-missing"):
         ImageFolder(str(file))()
-    with pytest.raises(CoterieError, match=r"1.png is in no class; expected directories in .*layout"):
+    with raises("data-image-folder"):
         ImageFolder(root, layout="client/class")()
     (Path(root) / "empty").mkdir()
-    with pytest.raises(CoterieError, match=r"no images of class 'empty'; add some, or remove it"):
+    with raises("data-image-folder", match=r"no images of class 'empty'; add some, or remove it"):
         ImageFolder(root)()
     (Path(root) / "empty").rmdir()
     put("a/deeper/1.png")
-    with pytest.raises(
-        CoterieError, match=r"a is taken for a class, but has the directory deeper .*layout: client/class"
-    ):
+    with raises("data-image-folder", match=r"the directory deeper .*layout: client/class"):
         ImageFolder(root)()
 
 
 def test_a_client_without_images_is_refused(put: Put, root: str) -> None:
     put("al/cat/1.png")
     (Path(root) / "bo").mkdir()
-    with pytest.raises(CoterieError, match=r"no images of client 'bo'"):
+    with raises("data-image-folder", match=r"no images of client 'bo'"):
         ImageFolder(root, layout="client/class")()
 
 
 def test_nothing_to_train_on_is_refused(put: Put, root: str) -> None:
     put("test/a/1.png")
     (Path(root) / "train").mkdir()
-    with pytest.raises(CoterieError, match=r"images in test only"):
+    with raises("data-split", match=r"images in test only"):
         ImageFolder(root)()
 
 
 def test_an_image_outside_all_classes_is_refused(put: Put, root: str) -> None:
     put("a/1.png")
     put("stray.png")
-    with pytest.raises(CoterieError, match=r"stray.png is in no class"):
+    with raises("data-image-folder"):
         ImageFolder(root)()
 
 
@@ -185,8 +181,8 @@ def test_broken_images_are_named(put: Put, root: str) -> None:
     whole = file.read_bytes()
     for content in (b"", b"no image", whole[: len(whole) // 2]):
         file.write_bytes(content)
-        with pytest.raises(CoterieError, match=r"1.png cannot be read as an image .*; mend or remove it"):
+        with raises("data-file-damaged", match=r"1.png cannot be read as an image .*; mend or remove it"):
             ImageFolder(root)()
     Image.fromarray(np.array([[1000]], dtype=np.uint16)).save(file)
-    with pytest.raises(CoterieError, match=r"1.png has more than 8 bits per pixel"):
+    with raises("data-file-format", match=r"1.png has more than 8 bits per pixel"):
         ImageFolder(root)()

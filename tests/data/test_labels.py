@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import coterie
-from coterie import CoterieError, Federation
+from conftest import raises
+from coterie import Federation
 from coterie.core.errors import CoterieWarning
 from coterie.data.readers.npz import NPZ
 from coterie.data.readers.tables import CSV
@@ -35,9 +36,9 @@ def test_a_task_says_what_they_are_and_silences_the_warning() -> None:
     whole = Federation.from_arrays([(X, LABELS.astype(np.float64))], task="classification")
     assert (whole.kind, whole.outputs) == ("classification", 3)
     assert Federation.from_arrays([(X, SCORES)], outputs=100).outputs == 100
-    with pytest.raises(CoterieError, match=r"client 0: 0\.5 is not a class; .* task='regression'"):
+    with raises("data-labels", match=r"client 0: 0\.5 is not a class; .* task='regression'"):
         Federation.from_arrays([(X, LABELS + 0.5)], task="classification")
-    with pytest.raises(CoterieError, match="task is 'classification' or 'regression', not 'ordinal'"):
+    with raises("argument-invalid", match="task is 'classification' or 'regression', not 'ordinal'"):
         Federation.from_arrays([(X, LABELS)], task="ordinal")  # type: ignore[arg-type]
 
 
@@ -65,21 +66,21 @@ def test_one_hot_labels_and_probabilities_are_named_as_such(tmp_path: Path) -> N
     hot = np.eye(3)[LABELS]
     soft = np.full((40, 4), 0.25)
     for y, what in ((hot, "one-hot labels"), (hot.astype(int), "one-hot labels"), (soft, "outputs of a softmax")):
-        with pytest.raises(CoterieError, match=rf"client 0: these are .*{what}.*; give .*y\.argmax"):
+        with raises("data-labels", match=rf"client 0: these are .*{what}.*; give .*y\.argmax"):
             Federation.from_arrays([(X, y)])
         np.savez(tmp_path / "hot.npz", x=X, y=y)
-        with pytest.raises(CoterieError, match=what):
+        with raises("data-labels", match=what):
             NPZ(path=str(tmp_path / "hot.npz"))()
     assert Federation.from_arrays([(X, soft)], task="regression").outputs == 4
     assert Federation.from_arrays([(X, soft * 2)]).outputs == 4
 
 
 def test_labels_from_one_are_asked_about() -> None:
-    with pytest.raises(CoterieError, match=r"outside 0\.\.2; .*Do yours start at 1\?"):
+    with raises("data-labels", match=r"outside 0\.\.2; .*Do yours start at 1\?"):
         Federation.from_arrays([(X, LABELS + 1)], outputs=3).check()
-    with pytest.raises(CoterieError, match=r"only 3 outputs \(0\.\.2\)\. Do your labels start at 1\?"):
+    with raises("model-shape"):
         coterie.run("fedavg", [(X, LABELS + 1)], lambda: nn.Linear(2, 3), rounds=1)
-    with pytest.raises(CoterieError) as caught:
+    with raises("data-labels") as caught:
         Federation.from_arrays([(X, LABELS + 7)], outputs=3).check()
     assert "start at 1" not in str(caught.value)
 
@@ -102,5 +103,5 @@ def test_names_and_standardise() -> None:
     constant = Federation.from_arrays([(np.ones((4, 2), dtype=np.float32), np.array([0, 1, 0, 1]))], standardise=True)
     assert not constant.samples(0, "train")[0].any()
     for names, said in ((["a"], "1 names for 2 clients"), (["a", "a"], "two clients are called 'a'")):
-        with pytest.raises(CoterieError, match=said):
+        with raises("client-names", match=said):
             Federation.from_arrays(clients, names=names)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from conftest import examples
+from conftest import examples, raises
 from coterie.core.errors import CoterieError
 from coterie.core.registry import PARTITIONS
 from coterie.data.dataset import Dataset
@@ -159,7 +159,7 @@ def test_a_partition_that_deals_by_labels_refuses_a_regression() -> None:
     indifferent = {"iid", "quantity", "rotated", "mixture", "hybrid", "natural"}
     assert indifferent < set(PARTITIONS.places)
     for name in set(PARTITIONS.places) - indifferent:
-        with pytest.raises(CoterieError, match="houses has targets, not labels, and cannot be spread by"):
+        with raises("partition-not-applicable"):
             PARTITIONS.build(name, {})(targets, rng())
 
 
@@ -291,7 +291,7 @@ def test_an_official_test_set_is_dealt_by_the_same_shares(test: Any) -> None:
 
 
 def test_there_must_be_an_official_test_set_to_ask_for_it() -> None:
-    with pytest.raises(CoterieError, match=r"data\.partition\.test: toy has no official test set"):
+    with raises("data-split", match=r"data\.partition\.test: toy has no official test set"):
         IID(clients=2, test="official")(PLAIN, rng())
 
 
@@ -304,7 +304,7 @@ def test_iid_sizes_differ_by_at_most_one_in_both_splits(n: int, official: int, c
     there is an error."""
     data = labelled([n], [official])
     if clients > n:
-        with pytest.raises(CoterieError, match="would have nothing to train on; use fewer clients"):
+        with raises("partition-impossible", match="would have nothing to train on; use fewer clients"):
             IID(clients=clients)(data, rng(seed))
         return
     made = IID(clients=clients)(data, rng(seed))
@@ -347,7 +347,7 @@ def test_quantity_gives_everyone_at_least_what_is_asked_for() -> None:
     """50 in the mean for each of 20 clients: 25 at least is possible, 60 at least is not."""
     for seed in range(10):
         assert totals(Quantity(clients=20, alpha=5.0, at_least=25)(labelled([1000]), rng(seed))).min() >= 25
-    with pytest.raises(CoterieError, match=r"of 20 clients still have too few samples; use fewer clients"):
+    with raises("partition-impossible", match=r"of 20 clients still have too few samples; use fewer clients"):
         Quantity(clients=20, at_least=60)(labelled([1000]), rng())
 
 
@@ -444,7 +444,7 @@ def test_where_nobody_is_poor_there_are_no_copies() -> None:
 
 def test_where_everybody_is_poor_there_is_nobody_to_copy() -> None:
     for poor in ("drop", "duplicate"):
-        with pytest.raises(CoterieError, match="no client would have 2000 samples; use fewer clients"):
+        with raises("partition-impossible", match="no client would have 2000 samples; use fewer clients"):
             Dirichlet(clients=40, at_least=2000, poor=poor)(POOR, rng())
 
 
@@ -496,7 +496,7 @@ def test_classes_are_drawn_at_random() -> None:
 
 def test_more_classes_than_there_are_cannot_be_had() -> None:
     for partition in (Classes(n=6), PowerLaw(n=6)):
-        with pytest.raises(CoterieError, match=r"data\.partition\.n: toy has 5 classes, not 6"):
+        with raises("partition-impossible", match=r"data\.partition\.n: toy has 5 classes, not 6"):
             partition(PLAIN, rng())
 
 
@@ -531,7 +531,7 @@ def test_power_law_by_hand() -> None:
 
 def test_a_class_too_small_for_everyones_first_samples_is_named() -> None:
     """Clients 0 to 9, classes u and u + 1 modulo 2: all ten want class 1, 50 samples at 5 each; there are 49."""
-    with pytest.raises(CoterieError, match=r"first: class 1 has 49 samples, too few for 5 to each of 10 clients"):
+    with raises("partition-impossible", match=r"first: class 1 has 49 samples, too few for 5 to each of 10 clients"):
         PowerLaw(clients=10)(labelled([100, 49]), rng())
     assert totals(PowerLaw(clients=10)(labelled([100, 50]), rng())).min() >= 10
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from coterie import CoterieError, Federation, federate
+from conftest import raises
+from coterie import Federation, federate
 from coterie.data import Classes, Mixture, Rotated, SyntheticRegression
 from coterie.data.domain import Domain
 from coterie.data.plots import BARS, COLOURS, EACH, SHEET, _labels, _row, _sheet, colours, counts, draw
@@ -100,7 +101,7 @@ def test_drawing_changes_no_setting_of_the_user(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # importing it is an ImportError
-    with pytest.raises(CoterieError, match=r"pip install 'coterie\[plot\]'"):
+    with raises("extra-missing", match=r"pip install 'coterie\[plot\]'"):
         draw(grid(TABLE), tmp_path / "pictures")
     assert not (tmp_path / "pictures").exists()
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
@@ -115,9 +116,9 @@ def test_npz_channels_are_moved_only_if_asked(npz: Callable[..., str]) -> None:
     assert moved.x.is_contiguous()
     assert moved.x[1, 2, 3, 4] == x[1, 3, 4, 2]
     assert tuple(NPZ(path, channels="first")().x.shape) == (2, 5, 6, 3)
-    with pytest.raises(CoterieError, match=r"data.channels: .*looks like .*channels: last, or first"):
+    with raises("data-shape", match=r"data.channels: .*looks like .*channels: last, or first"):
         NPZ(path)()
-    with pytest.raises(CoterieError, match=r"data.channels: last needs images .*\(3, 2, 2\)"):
+    with raises("data-shape", match=r"data.channels: last needs images .*\(3, 2, 2\)"):
         NPZ(npz(x=BYTES, y=Y), channels="last")()
 
 
@@ -125,7 +126,7 @@ def test_npz_words_stay_whole_numbers(npz: Callable[..., str]) -> None:
     data = NPZ(npz(x=np.array([[5, 6], [7, 8]], dtype=np.int32), y=Y[:2]), words=True)()
     assert data.scale is None
     assert (data.x.dtype, data.x.tolist()) == (torch.int64, [[5, 6], [7, 8]])
-    with pytest.raises(CoterieError, match="expected whole numbers"):
+    with raises("data-shape", match="expected whole numbers"):
         NPZ(npz(x=np.zeros((2, 2)), y=Y[:2]), words=True)()
 
 
@@ -194,18 +195,18 @@ def test_npz_refused(npz: Callable[..., str], arrays: dict[str, Any], options: d
 
 
 def test_npz_that_is_none(tmp_path: Path, text: Callable[..., str], npz: Callable[..., str]) -> None:
-    with pytest.raises(CoterieError, match=r"data.path: .*gone.npz does not exist; give a file, seen from"):
+    with raises("data-file-missing", match=r"data.path: .*gone.npz does not exist; give a file, seen from"):
         NPZ(str(tmp_path / "gone.npz"))()
-    with pytest.raises(CoterieError, match=r"data.path: .* is a directory"):
+    with raises("data-file-missing"):
         NPZ(str(tmp_path))()
-    with pytest.raises(CoterieError, match=r"is not an npz file; numpy.savez"):
+    with raises("data-file-format", match=r"is not an npz file; numpy.savez"):
         NPZ(text("x,y", "text.npz"))()
     single = io.BytesIO()
     np.save(single, BYTES)
-    with pytest.raises(CoterieError, match=r"is not an npz file"):
+    with raises("data-file-format", match=r"is not an npz file"):
         NPZ(text(single.getvalue(), "single.npz"))()
     whole = Path(npz(x=np.random.default_rng(0).integers(0, 255, 999, dtype=np.uint8), y=np.zeros(999))).read_bytes()
-    with pytest.raises(CoterieError, match=r"array 'x' cannot be read"):
+    with raises("data-file-damaged", match=r"array 'x' cannot be read"):
         NPZ(text(whole[:400] + bytes(50) + whole[450:], "broken.npz"))()
 
 
@@ -382,7 +383,7 @@ def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypat
     rows = [f"{i},{i % 2}" for i in range(35)]
     assert CSV(text("\n".join(["a,y", *rows])), "y")().x[:, 0].tolist() == list(range(35))
     rows[27] = "oops,0"
-    with pytest.raises(CoterieError, match="column 'a', line 29: 'oops'"):
+    with raises("data-cell", match="column 'a', line 29: 'oops'"):
         CSV(text("\n".join(["a,y", *rows])), "y")()
 
 
@@ -421,22 +422,22 @@ def test_parquet_refused(arrow: Callable[..., str], columns: dict[str, Any], mes
 def test_parquet_without_rows_is_refused(arrow: Callable[..., str]) -> None:
     import pyarrow as pa
 
-    with pytest.raises(CoterieError, match=r"has no rows"):
+    with raises("data-empty", match=r"has no rows"):
         Parquet(arrow({"a": pa.array([], pa.int64()), "y": pa.array([], pa.int64())}), "y")()
 
 
 def test_parquet_named_text_column_is_refused(arrow: Callable[..., str]) -> None:
-    with pytest.raises(CoterieError, match=r"column 'town', row 0 .*: 'Rom' is no number"):
+    with raises("data-cell", match=r"column 'town', row 0 .*: 'Rom' is no number"):
         roles(Parquet, arrow(COLUMNS), x=("age", "town"))()
 
 
 def test_parquet_that_is_none(text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     path = text(PLAIN)
-    with pytest.raises(CoterieError, match=r"cannot be read as a parquet file"):
+    with raises("data-file-damaged", match=r"cannot be read as a parquet file"):
         Parquet(path, "ill")()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CoterieError, match=r"pip install 'coterie\[parquet\]'"):
+    with raises("extra-missing", match=r"pip install 'coterie\[parquet\]'"):
         Parquet(path, "ill")()
 
 

@@ -303,5 +303,5 @@ def test_an_address_where_nobody_answers_is_said_at_once(monkeypatch: pytest.Mon
     """Ray itself would try for many minutes."""
     monkeypatch.setattr("coterie.engines.ray.cluster.PAUSE", 0.1)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(CoterieError, match=r"nobody answers at 127.0.0.1:1; is `ray start --head`"):
+    with pytest.raises(CoterieError, match=r"no answer from 127.0.0.1:1; is `ray start --head`"):
         join("127.0.0.1:1", 1)

@@ -19,7 +19,7 @@ import typer
 from torch import nn
 
 import coterie
-from conftest import few
+from conftest import few, raises
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError
@@ -618,7 +618,7 @@ def test_bad_input_in_python(what: str, tmp_path: Path) -> None:
 
 
 def test_resume_of_nothing_in_python(tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match="nowhere"):
+    with raises("run-not-found"):
         coterie.run("fedavg", federation(), "linear", rounds=1, out=tmp_path / "nowhere", resume=True)
     assert snapshot(tmp_path) == {}
 
@@ -626,7 +626,7 @@ def test_resume_of_nothing_in_python(tmp_path: Path) -> None:
 def test_a_run_directory_that_exists_in_python(tmp_path: Path) -> None:
     coterie.run("fedavg", federation(), "linear", rounds=1, out=tmp_path / "run")
     before = snapshot(tmp_path)
-    with pytest.raises(CoterieError, match="exists"):
+    with raises("run-exists"):
         coterie.run("fedavg", federation(), "linear", rounds=1, out=tmp_path / "run")
     assert snapshot(tmp_path) == before
 

@@ -257,7 +257,7 @@ def test_a_damaged_last_checkpoint_is_passed_over(shell: commandline.Shell, whol
     last.write_bytes(last.read_bytes()[:-100])
     said = shell("run", "--resume", run)
     assert said.code == 0
-    assert f"{last.name}: damaged; the run goes on after round 9" in " ".join(said.err.split())
+    assert f"{last.name}: damaged; the run continues after round 9" in " ".join(said.err.split())
     commandline.assert_same_run(run, whole["wecfl"])
 
 
@@ -335,7 +335,7 @@ def test_a_run_that_lost_its_quorum_goes_on_with_a_lower_one(shell: commandline.
     words = ("data.partition.clients=8", "rounds=30", "local.epochs=1", "checkpoint_every=1", "method.name=fedavg")
     said = shell("run", *words, "dropout=0.4", "retries=0", "--out", "run")
     assert said.code == 2
-    assert "A lower quorum lets the run go on" in said.err
+    assert "With a lower quorum the run continues" in said.err
     done = lines(shell.cwd / "run")
     assert 0 < done < 30
     said = shell("run", "--resume", "run", "quorum=0", "rounds=12", "--json")
@@ -368,7 +368,7 @@ def test_two_processes_do_not_work_on_the_same_run(shell: commandline.Shell, who
     config = read(None, ["rounds=7"], base=yaml.safe_load((run / "config.yaml").read_text()))
     execute(config, run, resume=True, listeners=[meanwhile])
     assert said[0].code == 2
-    assert f"{run}: another process is at work on this run" in said[0].err
+    assert f"{run}: another process is working on this run" in said[0].err
     assert lines(run) == 7
     assert not (run / ".lock").exists()
     assert commandline.coterie("run", "--resume", run, cwd=shell.cwd).code == 0

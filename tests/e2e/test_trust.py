@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import coterie
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.core.processes import import_from_here_last
 from coterie.training.trust import named_code, trust_words
 
@@ -89,7 +89,7 @@ def test_a_received_run_directory_runs_no_code_of_its_own(
     name = next(name for _, name in named_code({key: value}))
     assert f"--trust {name}" in said.err
     if key != "data":  # which nothing but training needs
-        with pytest.raises(CoterieError, match=r"coterie.load\(dir, trust="):
+        with raises("trust-needed", match=r"coterie.load\(dir, trust="):
             coterie.load(path)
     assert not (shell.cwd / "ran").exists()
     # Told to trust it, the command goes further (and fails, since that is no part of a run).

@@ -2,10 +2,7 @@
 
 from typing import get_args
 
-import pytest
-
-from conftest import linear, make_federation
-from coterie.core.errors import CoterieError
+from conftest import linear, make_federation, raises
 from coterie.engines.factory import AUTO, ENGINES, EngineName, make_engine
 from coterie.training.config import EngineConfig
 
@@ -17,7 +14,7 @@ def test_every_name_that_can_be_written_has_an_engine() -> None:
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
     with (
-        pytest.raises(CoterieError, match=r"unknown engine 'batch'.*Did you mean 'batched'.*auto, batched, ray"),
+        raises("config-unknown-name", match=r"unknown engine 'batch'.*Did you mean 'batched'.*auto, batched, ray"),
         make_engine("batch", linear(), make_federation(), None),
     ):
         pass
@@ -25,7 +22,7 @@ def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
 
 def test_the_sequential_engine_has_no_workers() -> None:
     with (
-        pytest.raises(CoterieError, match=r"engine\.workers"),
+        raises("config-conflict"),
         make_engine("sequential", linear(), make_federation(), 2),
     ):
         pass

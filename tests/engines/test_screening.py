@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 import coterie
-from conftest import linear, make_federation
+from conftest import linear, make_federation, raises
 from coterie.core.client_table import ByClient
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Mix, Own, Pick, Ref
 from coterie.core.replies import Fitted, Scored
@@ -87,12 +86,12 @@ def test_the_bound_itself_can_be_set() -> None:
     far = Tampered(6, 1, lambda theta: theta + 4)
     assert go(far, rounds=1, update_bound=1e6).history[0].rejected == ()
     assert go(far, rounds=1, update_bound=3).history[0].rejected == (1,)
-    with pytest.raises(CoterieError, match="update_bound"):
+    with raises("config-invalid-value", match="update_bound"):
         go(far, update_bound=-1)
 
 
 def test_rejected_clients_count_for_the_quorum() -> None:
-    with pytest.raises(CoterieError, match="client 3: update rejected"):
+    with raises("quorum", match="client 3: update rejected"):
         go(Tampered(5, 3, lambda theta: theta + 1e3), quorum=1.0, retries=0)
 
 
@@ -179,6 +178,44 @@ def test_models_that_lie_elsewhere_stay_there() -> None:
     again = without(left, [0])
     assert isinstance(again, Fitted)
     assert torch.equal(again.models, torch.cat([THETA, THETA])[1:])
+
+
+class ByChoice(Far):
+    """Measures each update as the number of the row that the client chose."""
+
+    def norms(self, choice: Tensor | None) -> Tensor:
+        assert choice is not None
+        return choice.double()
+
+
+def test_what_is_left_of_remote_models_is_measured_from_its_own_rows() -> None:
+    """Clients 2 and 3 of three are left, and chose rows 5 and 6: these must not be taken for the first two's."""
+    reply = Fitted(torch.tensor([1, 2, 3]), torch.full((3,), 4), torch.zeros(3), ByChoice(THETA))
+    left = without(reply, [1])
+    assert isinstance(left, Fitted)
+    assert left.sent is not None
+    assert not isinstance(left.sent, Tensor)
+    assert left.sent.norms(torch.tensor([5, 6])).tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize(("norm", "rejected"), [(5.9, []), (6.1, [6])])
+def test_more_steps_allow_an_update_larger_by_their_root(norm: float, rejected: list[int]) -> None:
+    """Six clients make one step and move by 1. The last makes nine: with a bound of 2 it may move by 2 * 3."""
+    theta = torch.zeros(7, 2)
+    theta[:, 0] = torch.tensor([1.0] * 6 + [norm])
+    n = torch.tensor([10] * 6 + [90])
+    task = Fit(All(torch.zeros(2)), Local(epochs=1, batch=10))
+    found = screen([task], [Fitted(torch.arange(7), n, torch.zeros(7), theta)], 2, 0.0)
+    assert [m.client for m in found.rejected] == rejected
+
+
+def test_models_are_not_compared_with_the_updates_of_earlier_rounds() -> None:
+    """Where the server does not know the start, the norms are those of models: a scale of updates says nothing."""
+    theta = torch.ones(6, 2)
+    theta[2] = 50.0
+    task = Fit(Own("own", All(torch.zeros(2))), Local())
+    reply = Fitted(torch.arange(6), torch.full((6,), 4), torch.zeros(6), theta)
+    assert [m.client for m in screen([task], [reply], 10, scale=100.0).rejected] == [2]
 
 
 def test_all_replies_of_a_visit_lose_the_client() -> None:

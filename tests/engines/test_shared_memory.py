@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import vector
+from conftest import raises, vector
 from coterie.core.codec import TYPES
-from coterie.core.errors import CoterieError
 from coterie.core.references import All
 from coterie.engines.shared_memory import ALIGN, Channel
 
@@ -125,7 +124,7 @@ def test_a_type_that_is_not_expected_is_refused() -> None:
     here, there = multiprocessing.Pipe()
     sender, receiver = Channel(here, []), Channel(there, [])
     sender.send(All(vector(1)))
-    with pytest.raises(CoterieError, match="'All' is not one of the types expected here"):
+    with raises("content-type-unknown", match="'All' is not one of the types expected here"):
         receiver.receive()
     sender.close()
     receiver.close()

@@ -35,7 +35,7 @@ FOUR = Model(lambda: nn.Linear(2, 2, bias=False))  # or four
 
 def silence(task: object) -> Any:
     """Nobody answers, of which `ask` tells with an error."""
-    raise NoAnswerError("round 1: nobody answered")
+    raise NoAnswerError("round 1: no client answered")
 
 
 def played(method: Method[Any], state: Any, cohort: Cohort, ask: Any) -> Any:

@@ -11,8 +11,8 @@ from scripted import LOCAL, ScriptedAsk, fitted
 from torch import nn
 
 import coterie
-from conftest import PAPERS, column, linear, make_federation, vector
-from coterie import CFL, FLHC, IFCA, Composed, CoterieError, FedEM, FedGroup, FedSoft, Local, Model, StoCFL
+from conftest import PAPERS, column, linear, make_federation, raises, vector
+from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, Model, StoCFL
 from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.runner import TaskRunner
@@ -115,7 +115,7 @@ def test_a_training_that_is_not_kept_starts_afresh_and_writes_nothing(bench: typ
 
 
 def test_what_is_saved_is_kept() -> None:
-    with pytest.raises(CoterieError, match="save='w' with keep=False"):
+    with raises("task-invalid", match="save='w' with keep=False"):
         Fit(All(vector(0.0)), LOCAL, save="w", keep=False)
 
 

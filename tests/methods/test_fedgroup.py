@@ -30,7 +30,7 @@ from scripted import (
     variant,
 )
 
-from coterie.core.errors import QuorumError
+from conftest import raises
 from coterie.core.local import Local
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit, Score
@@ -187,7 +187,7 @@ def test_too_few_answers_do_not_make_the_groups(grouping: Any) -> None:
     """Two of six answer: four groups would be two, for good. The round is tried again instead."""
     method = variant(FedGroup, k=4, grouping=grouping, local=LOCAL)
     ask = ScriptedAsk(fitted({11: [5.0, 1.0], 19: [1.0, 4.0]}))
-    with pytest.raises(QuorumError, match="round 1: 2 clients answered, too few to find 4 clusters"):
+    with raises("quorum", match="round 1: 2 clients answered, too few to find 4 clusters"):
         method.round(NOT_BEGUN, make_cohort([11, 19], ROSTER), ask)
 
 

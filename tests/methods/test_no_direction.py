@@ -8,7 +8,7 @@ import pytest
 import torch
 from scripted import LOCAL, ScriptedAsk, by_client, fitted, make_cohort, make_roster, scored, table, variant
 
-from coterie.core.errors import QuorumError
+from conftest import raises
 from coterie.methods.cfl import CFL
 from coterie.methods.cfl_tree import Tree
 from coterie.methods.composed import Composed
@@ -54,7 +54,7 @@ FIRST: dict[str, tuple[Any, Any]] = {
 def test_too_few_answers_make_no_first_clustering(name: str) -> None:
     method, state = FIRST[name]
     reply = fitted({3: [2.0, 1.0], 7: [1.0, 2.0]}, choice=[0, 0])
-    with pytest.raises(QuorumError, match="2 clients answered, too few to find 3 clusters"):
+    with raises("quorum", match="2 clients answered, too few to find 3 clusters"):
         method.round(state, make_cohort([3, 7, 11, 19], ROSTER), ScriptedAsk(reply))
 
 

@@ -39,7 +39,7 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
-from coterie.clustering.algorithms import by_first_member
+from coterie.clustering.labels import by_first_member
 from coterie.core.cohort import Roster
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator

@@ -11,11 +11,12 @@ import pytest
 import torch
 from local_transport import LocalTransport, groups, transport_of
 
+from conftest import raises
 from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.tasks import Score
 from coterie.network.protocol.messages import ClientInfo, VisitReply, read_as_server
 from coterie.network.protocol.per_client import check_answers
-from coterie.network.protocol.wire import Payload, WireError, encode
+from coterie.network.protocol.wire import Payload, encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import read
@@ -144,7 +145,7 @@ def test_members_of_before_are_read(tmp_path: Path) -> None:
     [("votes", [2.0, -1.0]), ("votes", [1e30, 0.0]), ("posterior", [0.5, 0.6]), ("loss", [-1e30, 1.0])],
 )
 def test_scores_that_cannot_be_are_refused(rule: Any, scores: list[float]) -> None:
-    with pytest.raises(WireError, match="scores"):
+    with raises("wire-answer-invalid", match="scores"):
         check_answers((ScoreAnswer(3, torch.tensor(scores)),), (Score(torch.zeros(2, 4), rule),), 4)
     fine = {"votes": [0.25, 0.75], "posterior": [0.1, 0.9], "loss": [1e30, 0.0]}[rule]
     check_answers((ScoreAnswer(3, torch.tensor(fine)),), (Score(torch.zeros(2, 4), rule),), 4)

@@ -12,8 +12,8 @@ import pytest
 import torch
 import typer
 
+from conftest import raises
 from coterie.core.codec import pack
-from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.network.benchmark import Load, Trial, Wire, spread_over, try_out
@@ -164,7 +164,7 @@ def test_whose_seconds_are_whose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_client_that_cannot_answer_ends_it() -> None:
-    with pytest.raises(CoterieError, match="client 0 did not answer: "):
+    with raises("no-answer", match="client 0 did not answer: "):
         try_out(read(None, ["local.steps=5", "local.lr=1e38", "method.name=fedavg"]), 4, SLOW)
 
 
@@ -189,13 +189,13 @@ def own_data() -> Federation:
 
 def test_data_with_the_clients_it_has_is_refused() -> None:
     name = f"{__name__}:own_data"
-    with pytest.raises(CoterieError, match=r"own_data' has as many clients as it has.*data.partition.name=iid"):
+    with raises("partition-not-applicable", match=r"own_data' has as many clients as it has.*data.partition.name=iid"):
         spread_over(read(None, [f"data.name={name}"]), 7)
 
 
 def test_fewer_clients_than_links_are_refused() -> None:
     words = ["data.partition.name=dirichlet", "data.partition.at_least=20", "data.partition.poor=drop"]
-    with pytest.raises(CoterieError, match=r"\d+ clients for 40 links"):
+    with raises("data-shape", match=r"\d+ clients for 40 links"):
         try_out(read(None, words), 40, SLOW)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.network.protocol.messages import PROTOCOL, ClientInfo
 from coterie.network.server.client_registry import ClientRegistry
 
@@ -55,7 +54,7 @@ def test_they_are_read_back_as_they_were_and_none_is_there(tmp_path: Path) -> No
     assert again.identity() == registry.identity() == "inputs (6,), 10 classes"
     assert ClientRegistry.read(tmp_path / "nowhere").known == []
     (tmp_path / "members.json").write_text('{"run": 3}')
-    with pytest.raises(CoterieError, match="damaged"):
+    with raises("run-damaged"):
         ClientRegistry.read(tmp_path)
 
 
@@ -82,7 +81,7 @@ def test_who_does_not_fit_is_told_why() -> None:
 
 
 def test_more_outputs_than_the_server_was_told_of() -> None:
-    with pytest.raises(CoterieError, match=r"network.outputs: 2, but anna has 3"):
+    with raises("model-shape"):
         ClientRegistry().agree_on_shape(infos("anna"), 1, 2)
 
 

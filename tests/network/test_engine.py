@@ -15,9 +15,8 @@ import torch
 from local_transport import groups, transport_of, worker
 
 import coterie
-from conftest import PAPERS, few
+from conftest import PAPERS, few, raises
 from coterie.core.codec import pack
-from coterie.core.errors import CoterieError, QuorumError
 from coterie.data.federation import Federation
 from coterie.network.protocol.messages import VisitReply, VisitRequest, read_as_client, read_as_server
 from coterie.network.protocol.wire import EncodedTensor, Payload, encode
@@ -231,7 +230,7 @@ def test_a_deadline_and_a_quorum(tmp_path: Path) -> None:
     result = train_with_clients(transport, made, tmp_path / "run")
     assert [m.client for m in result.history[0].missing] == [1, 2]
     assert "no answer within 0.05 s" in result.history[0].missing[0].reason
-    with pytest.raises(QuorumError, match="4 of 6 clients answered, the quorum is 5"):
+    with raises("quorum", match="4 of 6 clients answered, the quorum is 5"):
         train_with_clients(
             transport, config("method.name=fedavg", "network.deadline=0.05", "quorum=0.8"), tmp_path / "run2"
         )
@@ -248,7 +247,7 @@ def test_enough_ends_a_visit_early(tmp_path: Path) -> None:
 def test_patience_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 3))
     monkeypatch.setattr("coterie.network.server.engine.time.monotonic", lambda: float(next(clock)))
-    with pytest.raises(CoterieError, match=r"network.patience: after 5 s only 2 of 6 clients"):
+    with raises("clients-absent", match=r"network.patience: after 5 s only 2 of 6 clients"):
         train_with_clients(
             transport_of(groups(2), tmp_path / "clients"), config("network.patience=5"), tmp_path / "run"
         )
@@ -391,7 +390,7 @@ def test_a_network_named_over_the_wire_is_never_imported(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     made = config("model.name=nets:Net", "method.name=fedavg", "rounds=1")
     transport = transport_of(groups(CLIENTS), tmp_path / "clients")
-    with pytest.raises(QuorumError, match="was not told to trust it"):
+    with raises("quorum"):
         train_with_clients(transport, made, tmp_path / "run")
     for one in transport.workers.values():
         one.trusted = ("nets:Net",)
@@ -416,7 +415,7 @@ def test_the_servers_memory_of_a_client_is_a_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["dropout=0.1", "newcomers=0.2", "evaluate_whom=met"])
 def test_what_is_for_simulations_is_refused(word: str) -> None:
-    with pytest.raises(CoterieError, match="is for simulations"):
+    with raises("config-conflict"):
         config(word)
 
 
@@ -461,16 +460,16 @@ def test_a_run_is_read_back_and_serves_newcomers(method: str, tmp_path: Path) ->
     placed = found.admit(everyone[CLIENTS:])
     assert len(placed.assignments) == 2
     assert placed.predict(0, everyone[CLIENTS][2]).shape == (12,)
-    with pytest.raises(CoterieError, match="the data is with the clients"):
+    with raises("data-needed", match="the data is with the clients"):
         _ = found.federation
     if method in ("wecfl", "stocfl"):
         said = found.network(int(found.assignments[0]))(torch.from_numpy(everyone[0][2])).argmax(1)
         assert found.predict(0, everyone[0][2]).tolist() == said.tolist()
-        with pytest.raises(CoterieError, match="do not fit the model"):
+        with raises("data-shape", match="do not fit the model"):
             found.predict(0, everyone[0][2][:, :5])
     else:
-        with pytest.raises(CoterieError, match="no single network per cluster"):
+        with raises("result-ambiguous"):
             found.predict(0, everyone[0][2])
-    with pytest.raises(CoterieError, match="do not fit the network"):
+    with raises("model-shape"):
         found.admit([(everyone[0][0][:, :5], everyone[0][1])])
     assert placed.accuracy is not None

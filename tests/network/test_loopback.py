@@ -14,12 +14,11 @@ from loopback import Loopback
 from torch import nn
 
 import coterie
-from conftest import PAPERS, linear, make_federation, vector
+from conftest import PAPERS, linear, make_federation, raises, vector
 from coterie.client.answers import Moment
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.codec import pack
-from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model
@@ -288,7 +287,7 @@ def test_a_client_that_fails_is_missing() -> None:
 
 
 def test_what_cannot_be_sent_is_told() -> None:
-    with pytest.raises(CoterieError, match="complex64"):
+    with raises("state-unsupported"):
         encode(All(torch.zeros(2, dtype=torch.complex64)))
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from visit_requests import CENTERS, request
 
+from conftest import raises
 from coterie import __version__
 from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.errors import CoterieError
@@ -49,9 +50,9 @@ def test_names_that_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "../a", "ä", "a\n", ".", "..", "...", "a:b", "\x1b[31m"])
 def test_names_that_are_none(name: str) -> None:
-    with pytest.raises(WireError, match="at most 64 letters"):
+    with raises("wire-invalid-name"):
         dataclasses.replace(ABOUT, name=name)
-    with pytest.raises(WireError, match="run: "):
+    with raises("wire-invalid-name"):
         Hello(PROTOCOL, name)
 
 
@@ -71,16 +72,14 @@ def test_a_message_goes_one_way() -> None:
     for other in (Hello(PROTOCOL, "r"), request(), FitAnswer(1, 0.0, None, None), "x"):
         with pytest.raises(WireError):
             read_as_server(encode(other))
-    with pytest.raises(WireError, match="at most"):
+    with raises("wire-malformed", match="at most"):
         read_as_server(encode(ABOUT), Limits(largest=10))
 
 
 def test_both_sides_speak_the_same_protocol() -> None:
-    with pytest.raises(
-        WireError, match=f"the server speaks protocol 9, this side {PROTOCOL}: install the same version"
-    ):
+    with raises("network-version", match=f"protocol 9, this side {PROTOCOL}: install the same version"):
         read_as_client(encode(Hello(9, "r")))
-    with pytest.raises(WireError, match="the client speaks protocol 9"):
+    with raises("network-version", match="the client speaks protocol 9"):
         read_as_server(encode(dataclasses.replace(ABOUT, protocol=9)))
 
 
@@ -93,7 +92,7 @@ def test_both_sides_speak_the_same_protocol() -> None:
     ids=str,
 )
 def test_what_a_client_says_of_itself_can_be(change: dict[str, Any]) -> None:
-    with pytest.raises(WireError):
+    with raises("wire-malformed"):
         read_as_server(encode(_changed(ABOUT, change)))
 
 
@@ -101,20 +100,20 @@ def test_what_a_client_says_of_itself_can_be(change: dict[str, Any]) -> None:
 def test_what_a_report_says_of_itself_can_be(change: dict[str, Any]) -> None:
     report = VisitReply(PROTOCOL, "r", 1, 2, 3, (), (1 << 63) - 1, False)
     assert read_as_server(encode(report)) is not None
-    with pytest.raises(WireError):
+    with raises("wire-malformed"):
         read_as_server(encode(_changed(report, change)))
 
 
 @pytest.mark.parametrize("change", [{"base": 1 << 63}, {"base": -1}, {"since": -1}, {"client": -1}], ids=str)
 def test_what_an_errand_says_of_itself_can_be(change: dict[str, Any]) -> None:
-    with pytest.raises(WireError):
+    with raises("wire-malformed"):
         read_as_client(encode(_changed(request(), change)))
 
 
 def test_a_plan_can_be() -> None:
     plan = ModelSpec("mlp", "{}", (2,), 2, "mse", 10)
     for change in ({"size": 0}, {"size": 1 << 31}, {"outputs": 0}, {"input_shape": (-1,)}):
-        with pytest.raises(WireError):
+        with raises("wire-malformed"):
             dataclasses.replace(plan, **change)
 
 
@@ -131,7 +130,7 @@ def test_a_refusal_is_one_printable_line() -> None:
     assert Refusal.of(ValueError("\x1b[31m")).reason == "ValueError: ?[31m"
     assert len(Refusal.of(ValueError("x" * 9999)).reason) == 500
     for reason in ("a\nb", "\x1b[31m", "x" * 501):
-        with pytest.raises(WireError, match="one printable line"):
+        with raises("wire-malformed", match="one printable line"):
             Refusal(reason)
 
 
@@ -239,7 +238,7 @@ def test_an_answer_is_as_large_as_its_tasks_imply() -> None:
     assert allowed.arrays == 1
     for compress in (False, True):
         assert read_as_server(encode(report, compress), allowed) is not None
-        with pytest.raises(WireError, match=r"at most|larger than"):
+        with raises("wire-malformed", match=r"at most|larger than"):
             read_as_server(encode(report, compress), answer_limits(fits, many - many // 50))
 
 
@@ -252,14 +251,14 @@ def test_an_answer_that_is_none(task: Task | None, answer: Any, message: str) ->
 
 def test_an_answer_for_each_task() -> None:
     for answers in ((), (FITTED,), (FITTED, FITTED, FITTED), (None, FITTED)):
-        with pytest.raises(WireError):
+        with raises("wire-unexpected"):
             check_answers(answers, (FIT, FIT), P)
 
 
 def test_models_are_of_the_type_that_is_trained() -> None:
     double = fitted(theta=THETA.double())
     check_answers((double,), (FIT,), P, torch.float64)
-    with pytest.raises(WireError, match=r"torch\.float64 \(4,\), not torch\.float32"):
+    with raises("wire-answer-invalid", match=r"torch\.float64 \(4,\), not torch\.float32"):
         check_answers((FITTED,), (FIT,), P, torch.float64)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.network.client.state_store import DirectoryStore, next_version, remove_unused_versions, round_of
 
 
@@ -67,5 +67,5 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["../up", "a/b", "", "."])
 def test_a_run_cannot_lead_elsewhere(run: str, tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match="not the name of a run"):
+    with raises("wire-invalid-name"):
         DirectoryStore(tmp_path).write(run, 1, value(1))

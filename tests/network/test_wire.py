@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from visit_requests import CENTERS, request, set_at
 
+from conftest import raises
 from coterie.core.codec import TYPES
 from coterie.core.decoder import DEPTH, fits
 from coterie.core.local import Local
 from coterie.core.references import Ref, Row
 from coterie.network.protocol.messages import TO_CLIENT
-from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
+from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, decode, encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,7 @@ def test_too_much_is_refused_before_anything_is_built() -> None:
     payload = encode(request())
     assert opened(payload, largest=payload.size) is not None
     for limits in ({"largest": payload.size - 1}, {"arrays": 1}, {"outline": len(payload.outline) - 1}):
-        with pytest.raises(WireError, match="at most"):
+        with raises("wire-malformed", match="at most"):
             opened(payload, **limits)
 
 
@@ -171,13 +172,13 @@ def test_too_much_is_refused_before_anything_is_built() -> None:
 def test_an_array_that_cannot_be(dtype: Any, shape: Any, compress: bool) -> None:
     data = bytes(3)
     payload = raw(dtype, shape, zlib.compress(data) if compress else data, compress, place=[0, 0, [1]])
-    with pytest.raises(WireError, match="array 0"):
+    with raises("wire-malformed", match="array 0"):
         decode(payload, ())
 
 
 def test_nothing_of_a_huge_shape_is_too_much() -> None:
     assert decode(raw("int8", (0, 1 << 20), b""), ()).shape == (0, 1 << 20)
-    with pytest.raises(WireError, match="larger than"):
+    with raises("wire-malformed", match="larger than"):
         decode(raw("int8", (0, 1 << 62, 1 << 62), b""), ())
 
 
@@ -185,14 +186,14 @@ def test_nothing_of_a_huge_shape_is_too_much() -> None:
 def test_a_bomb_is_not_inflated(announced: int) -> None:
     bomb = zlib.compress(bytes(200 << 20), 9)
     tracemalloc.start()
-    with pytest.raises(WireError, match="does not decompress"):
+    with raises("wire-malformed", match="does not decompress"):
         decode(raw("uint8", (announced,), bomb, compress=True), ())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 << 20
-    with pytest.raises(WireError, match="larger than the 1000000 bytes"):
+    with raises("wire-malformed", match="larger than the 1000000 bytes"):
         decode(raw("uint8", (200 << 20,), bomb, compress=True), (), Limits(largest=10**6))
-    with pytest.raises(WireError, match="at most 1000000 bytes, this one has 1600000"):
+    with raises("wire-malformed", match="at most 1000000 bytes, this one has 1600000"):
         decode(raw("int64", (200_000,), bomb, compress=True), (), Limits(largest=10**6))
 
 
@@ -200,7 +201,7 @@ def test_an_array_of_which_only_a_part_is_named_is_not_even_inflated() -> None:
     bomb = zlib.compress(bytes(200 << 20), 9)
     tracemalloc.start()
     for place in ([0, 0, [1]], [0, 0, [0]], [0, 1, [(200 << 20) - 1]]):
-        with pytest.raises(WireError, match="does not name all of it"):
+        with raises("wire-malformed", match="does not name all of it"):
             decode(raw("uint8", (200 << 20,), bomb, compress=True, place=place), ())
     assert tracemalloc.get_traced_memory()[1] < 5 << 20
     tracemalloc.stop()
@@ -208,9 +209,9 @@ def test_an_array_of_which_only_a_part_is_named_is_not_even_inflated() -> None:
 
 def test_a_tensor_that_nothing_uses_is_refused() -> None:
     payload = raw("uint8", (2,), bytes(2))
-    with pytest.raises(WireError, match="tensor 0 is sent and used nowhere"):
+    with raises("wire-malformed", match="tensor 0 is sent and used nowhere"):
         decode(dataclasses.replace(payload, outline=payload.outline.replace('{"tensor": 0}', "1")), ())
-    with pytest.raises(WireError, match=r"array 0: uint8 .* has 2 bytes, 3 came"):
+    with raises("wire-malformed", match=r"array 0: uint8 .* has 2 bytes, 3 came"):
         decode(raw("uint8", (2,), bytes(3)), ())
 
 
@@ -218,7 +219,7 @@ def test_compressed_data_is_whole_and_nothing_else() -> None:
     good = zlib.compress(bytes(100), 1)
     assert decode(raw("uint8", (100,), good, compress=True), ()).sum() == 0
     for bad in (good[:-1], good[:-5], good + b"x", b"", b"nonsense", good + good, zlib.compress(bytes(99))):
-        with pytest.raises(WireError, match="array 0"):
+        with raises("wire-malformed", match="array 0"):
             decode(raw("uint8", (100,), bad, compress=True), ())
 
 
@@ -226,7 +227,7 @@ def test_compressed_data_is_whole_and_nothing_else() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_nan_and_inf_are_refused_by_the_array(dtype: torch.dtype, value: str) -> None:
     bad = torch.tensor([1, float(value), 3], dtype=dtype)
-    with pytest.raises(WireError, match=r"array 1 .*NaN or Inf"):
+    with raises("wire-malformed", match=r"array 1 .*NaN or Inf"):
         decode(encode((CENTERS, bad)), ())
     large = torch.full((3,), torch.finfo(dtype).max, dtype=dtype)  # whose sum overflows, and that is all right
     assert torch.equal(decode(encode(large), ()), large)
@@ -234,7 +235,7 @@ def test_nan_and_inf_are_refused_by_the_array(dtype: torch.dtype, value: str) ->
 
 def test_truth_values_are_0_or_1() -> None:
     assert decode(raw("bool", (2,), bytes([0, 1])), ()).tolist() == [False, True]
-    with pytest.raises(WireError, match="truth values"):
+    with raises("wire-malformed", match="truth values"):
         decode(raw("bool", (2,), bytes([0, 2])), ())
 
 
@@ -248,7 +249,7 @@ def test_truth_values_are_0_or_1() -> None:
     ids=str,
 )
 def test_a_place_that_is_none(place: Any) -> None:
-    with pytest.raises(WireError, match=r"has no place|does not name all|other arrays than|a shape is|larger than"):
+    with raises("wire-malformed", match=r"has no place|does not name all|other arrays than|a shape is|larger than"):
         decode(raw("int8", (2,), bytes(2), place=place), ())
 
 
@@ -271,7 +272,7 @@ BAD_OUTLINES = [
 
 @pytest.mark.parametrize("text", BAD_OUTLINES, ids=lambda text: text[:50])
 def test_an_outline_that_is_none(text: str) -> None:
-    with pytest.raises(WireError):
+    with raises("wire-malformed"):
         opened(Payload(text, ()))
 
 
@@ -280,7 +281,7 @@ def test_an_outline_may_be_so_deep_and_no_deeper() -> None:
         return Payload('{"tree": ' + "[" * levels + "]" * levels + ', "tensors": [], "zlib": false}', ())
 
     decode(nested(DEPTH + 1), ())
-    with pytest.raises(WireError, match=f"at most {DEPTH} levels"):
+    with raises("wire-malformed", match=f"at most {DEPTH} levels"):
         decode(nested(DEPTH + 2), ())
 
 
@@ -331,7 +332,7 @@ EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 @pytest.mark.parametrize(("change", "message"), EDITS.values(), ids=EDITS)
 def test_an_outline_that_was_tampered_with(change: Callable[[Any], object], message: str) -> None:
-    with pytest.raises(WireError) as caught:
+    with raises("wire-malformed") as caught:
         opened(edited(change))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -386,5 +387,5 @@ def test_what_is_no_parcel_at_all() -> None:
         *(raw("int8", (1,), cast(Any, "x")), raw("int8", (1,), cast(Any, None)), None, 3),
     ]
     for payload in odd:
-        with pytest.raises(WireError):
+        with raises("wire-malformed"):
             decode(payload, ())

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from conftest import raises
 from coterie.core import processes
 from coterie.core.errors import CoterieError
 from coterie.core.processes import Failed, UnderWay
@@ -62,7 +63,7 @@ def test_two_are_never_at_the_same_run(tmp_path: Path) -> None:
     results = Results(tmp_path)
     lock = running(tmp_path, TINY, 0).with_suffix(".lock")
     lock.parent.mkdir(parents=True)
-    with FileLock(lock), pytest.raises(CoterieError, match=r"^another process is at it already$"):
+    with FileLock(lock), raises("run-locked"):
         carry_out(TINY, 0, results, {})
     assert results.load(TINY, 0) is None
     assert carry_out(TINY, 0, results, {}).is_file()  # once the other has let go
@@ -169,7 +170,7 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         for where in ("coterie.training.execute.build", "coterie.reproduce.work.build"):
             patch.setattr(where, offline, raising=False)
-        with pytest.raises(CoterieError, match="cannot be fetched"):
+        with raises("unspecified"):
             carry_out(TINY, 0, results, {})
     assert len(list((place / "checkpoints").iterdir())) == 1
 
@@ -218,7 +219,7 @@ def test_sources(tmp_path: Path) -> None:
     for name, source in found.items():
         assert sources([room._word(name, source)]) == found
     for word in ("uci-har", f"uci-har={tmp_path / 'none.npz'}", f"uci-har={file},client", "", f"{file}"):
-        with pytest.raises(CoterieError, match=r"--data .* expected NAME=FILE\.npz"):
+        with raises("option-invalid", match=r"--data .* expected NAME=FILE\.npz"):
             sources([word])
 
 

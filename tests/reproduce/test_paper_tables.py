@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Run, Table, verdict
 from coterie.reproduce.results import configured, fingerprint
 from coterie.reproduce.tables import TABLES, fedsoft, table
@@ -28,7 +28,7 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
     for name in names:
         assert table(name).name == name
-    with pytest.raises(CoterieError, match=r"no table 'quik'.*quick"):
+    with raises("reproduce-unknown", match=r"no table 'quik'.*quick"):
         table("quik")
 
 
@@ -209,6 +209,6 @@ def test_spread_of_a_row() -> None:
 
 
 def test_no_such_run() -> None:
-    with pytest.raises(CoterieError, match=r"no run 'quick/rotated/fedavgg'.*quick/rotated/fedavg"):
+    with raises("reproduce-unknown", match=r"no run 'quick/rotated/fedavgg'.*quick/rotated/fedavg"):
         find("quick/rotated/fedavgg")
     assert isinstance(find("quick/rotated/fedavg"), Run)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 import coterie
-from conftest import linear, make_federation
+from conftest import linear, make_federation, raises
 from coterie.core.client_table import ByClient
-from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
 from coterie.data.datasets.synthetic import SyntheticRegression
@@ -147,7 +146,7 @@ def test_centers_on_domains(method: str) -> None:
 
 def test_personal_models_are_not_those_of_clusters() -> None:
     result = coterie.run("ditto", make_federation(4), linear(), rounds=1)
-    with pytest.raises(CoterieError, match="Ditto has no models of clusters to look at: give its run no probe"):
+    with raises("method-invalid"):
         look("clusters", result, RunConfig())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.core.metrics import Summary
 from coterie.methods.wecfl import WeCFL
 from coterie.reproduce.cell import Cell, Outcome, Run, Table, Tree, last
@@ -230,7 +230,7 @@ def test_garbage_is_told(text: str, tmp_path: Path) -> None:
     place = results.place(RUN, 0)
     place.parent.mkdir(parents=True)
     place.write_text(text)
-    with pytest.raises(CoterieError, match=r"seed-0\.json: not an outcome .* delete it"):
+    with raises("run-damaged", match=r"seed-0\.json: not an outcome .* delete it"):
         results.load(RUN, 0)
 
 
@@ -238,7 +238,7 @@ def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     place = Results(tmp_path).place(RUN, 0)
     place.parent.mkdir(parents=True)
     place.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(CoterieError, match="not an outcome"):
+    with raises("run-damaged"):
         Results(tmp_path).load(RUN, 0)
 
 
@@ -246,7 +246,7 @@ def test_an_unknown_column_too_many_is_told(tmp_path: Path) -> None:
     results = Results(tmp_path)
     place = results.save(outcome(), RUN)
     place.write_text(json.dumps(json.loads(place.read_text()) | {"extra": 1}))
-    with pytest.raises(CoterieError, match="extra"):
+    with raises("run-damaged"):
         results.load(RUN, 0)
 
 

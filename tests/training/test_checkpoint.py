@@ -10,8 +10,8 @@ import safetensors
 import torch
 from torch import Tensor
 
+from conftest import raises
 from coterie.client.memory import Memory
-from coterie.core.errors import CoterieError
 from coterie.training import checkpoint
 
 
@@ -58,7 +58,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_half_written_stays(
 
     checkpoint.save(tmp_path / "c", state, memory, 3, {})
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(CoterieError, match=r"cannot be written \(I/O error: No space left .* resumed from the one bef"):
+    with raises("disk-write", match=r"cannot be written \(I/O error: No space left .* resumed from the one bef"):
         checkpoint.save(tmp_path / "d", state, memory, 4, {})
     assert [file.name for file in tmp_path.iterdir()] == ["c"]
 

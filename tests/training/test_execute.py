@@ -11,6 +11,7 @@ import torch
 import yaml
 
 import coterie
+from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.engines.auto import Choice
 from coterie.training.build import build
@@ -109,6 +110,6 @@ def test_a_place_that_is_taken_or_empty(resume: bool, tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match="participation"):
+    with raises("config-invalid-value", match="participation"):
         execute(config("participation=99"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coterie import CoterieError, Local
+from conftest import raises
+from coterie import Local
 from coterie.training.build import build_method, method_and_model
 from coterie.training.config import read
 
@@ -52,5 +53,5 @@ def test_what_was_written_out_whole_is_read_as_it_was() -> None:
 
 
 def test_a_wrong_key_is_told() -> None:
-    with pytest.raises(CoterieError, match=r"method\.psi\.step: unknown key"):
+    with raises("config-unknown-key"):
         method("method.name=stocfl", "method.psi.step=4")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import coterie
+from conftest import raises
 from coterie import CoterieError, Federation, Local, WeCFL
 from coterie.data import CSV
 from coterie.data.frames import as_text, column_names, columns
@@ -101,9 +102,9 @@ def test_tables_of_clients_are_put_in_the_order_of_the_first() -> None:
     assert made.features == ("age", "level")
     torch.testing.assert_close(made.samples(0, "train")[0], made.samples(1, "train")[0])
     short, long = ({"age": RAW[:, 0]}, [0, 1, 0]), ({**TABLE, "ward": RAW[:, 0]}, [0, 1, 0])
-    with pytest.raises(CoterieError, match="client 1: the table has no column 'level'"):
+    with raises("data-column-unknown", match="client 1: the table has no column 'level'"):
         Federation.from_arrays([first, short])  # type: ignore[list-item]
-    with pytest.raises(CoterieError, match="client 1 has a column 'ward', the first table only age, level"):
+    with raises("data-column-invalid", match="client 1 has a column 'ward', the first table only age, level"):
         Federation.from_arrays([first, long])  # type: ignore[list-item]
     assert Federation.from_arrays([first, (RAW, [0, 1, 0])]).features is None  # nobody knows the second one's
 
@@ -131,7 +132,7 @@ def test_probabilities_are_those_of_the_models_output(method: Any, tmp_path: Pat
 def test_a_regression_has_no_probabilities() -> None:
     clients = [(RAW, RAW[:, 0] / 50)] * 2
     result = coterie.run(coterie.FedAvg(local=Local(lr=1e-5)), clients, "linear", rounds=1)
-    with pytest.raises(CoterieError, match="proba=True is for classes"):
+    with raises("argument-conflict", match="proba=True is for classes"):
         result.predict(0, RAW, proba=True)
 
 
@@ -140,7 +141,7 @@ def test_a_regression_has_no_probabilities() -> None:
 
 def test_names_are_no_labels_where_it_was_trained_on_numbers() -> None:
     result = coterie.run(coterie.FedAvg(local=LOCAL), [(RAW, [0, 1, 1])] * 2, "linear", rounds=1)
-    with pytest.raises(CoterieError, match=r"their labels are names \(sick, well\), it was trained on numbers"):
+    with raises("data-labels", match=r"their labels are names \(sick, well\), it was trained on numbers"):
         result.admit([(RAW, ["sick", "well", "well"])])
 
 
@@ -167,7 +168,7 @@ def test_pandas_tables_and_strings(result: Result[Any]) -> None:
         assert placed.predict(0, frame).tolist() == expected
         assert len(placed.clients.ids) == 1
     twice = pandas.concat([frame, frame], axis=1)
-    with pytest.raises(CoterieError, match="two columns 'age'"):
+    with raises("data-column-invalid", match="two columns 'age'"):
         result.predict("A", twice)
     # Trained on frames, each with its columns in an order of its own.
     clients = [(frame[["age", "level"]] / 50, labels), (frame / 50, labels)]
@@ -193,7 +194,7 @@ def test_over_a_network_names_are_those_that_clients_told() -> None:
     train, test = (RAW[1:] / 50, ["well", "well"]), (RAW[1:] / 50, ["well", "well"])
     numbers = live.admit([(train[0], [1, 1], test[0], [1, 1])])
     assert over.admit([(*train, *test)]).accuracy == numbers.accuracy
-    with pytest.raises(CoterieError, match="not on dead"):
+    with raises("data-labels", match="not on dead"):
         over.admit([(RAW / 50, ["well", "dead", "well"])])
     assert (
         ClientRegistry(shape=Shape((2,), "classification", 2, f"2 names, {'0a' * 32}")).features is None
@@ -201,7 +202,7 @@ def test_over_a_network_names_are_those_that_clients_told() -> None:
 
 
 def test_columns_of_unequal_length_and_single_values_are_named() -> None:
-    with pytest.raises(CoterieError, match="predict: column 'b' has 1 rows, 'a' has 2"):
+    with raises("data-column-invalid", match="predict: column 'b' has 1 rows, 'a' has 2"):
         columns({"a": [1.0, 2.0], "b": [3.0]}, ("a", "b"), "predict")
-    with pytest.raises(CoterieError, match="predict: column 'a' is not a list of values"):
+    with raises("data-column-invalid", match="predict: column 'a' is not a list of values"):
         columns({"a": 1.0, "b": 3.0}, ("a", "b"), "predict")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import coterie
+from conftest import raises
 from coterie import CoterieError, Federation, Local
 from coterie.core.model import Model
 from coterie.core.naming import client_name
@@ -61,9 +62,9 @@ def test_a_client_is_called_by_its_name_and_by_its_number_only_without_one() -> 
 
 
 def test_messages_of_a_run_have_names() -> None:
-    with pytest.raises(CoterieError, match="first missing: client '3': asleep"):
+    with raises("quorum", match="first missing: client '3': asleep"):
         run((1, 2, 3))
-    with pytest.raises(CoterieError, match="no client could be evaluated; client '7': asleep"):
+    with raises("evaluation-empty", match="no client could be evaluated; client '7': asleep"):
         run((0, 1, 2, 3), always=True, quorum=0.0)
     result = run((2,))
     assert [(m.client, m.name) for m in result.history[0].missing] == [(2, "Ada")]
@@ -99,10 +100,10 @@ def test_errors_in_the_data_have_names() -> None:
     ):
         with pytest.raises(CoterieError, match=message):
             replace(data, domains=(domain,)).check()
-    with pytest.raises(CoterieError, match=r"model: client '[73]' has label 1, but the network has only 1 outputs"):
+    with raises("model-shape", match=r"model: client '[73]' has label 1, but the network has only 1 outputs"):
         coterie.run("fedavg", data, lambda: torch.nn.Linear(2, 1), rounds=1)
     none = replace(data, train=data.train.of([[], [12], [22], [32]]))
-    with pytest.raises(CoterieError, match="client '7' has no training samples"):
+    with raises("data-empty", match="client '7' has no training samples"):
         none.check()
 
 

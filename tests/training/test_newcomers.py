@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from conftest import PAPERS, few
-from coterie import CFL, FLHC, CoterieError, Federation, Local
+from conftest import PAPERS, few, raises
+from coterie import CFL, FLHC, Federation, Local
 from coterie.core.codec import pack
 from coterie.core.model import Model
 from coterie.core.registry import METHODS
@@ -161,25 +161,25 @@ def test_a_share_that_leaves_nobody_to_train_is_refused_before_anything_is_writt
 ) -> None:
     """0.9 * 4 = 3.6 -> 4 of 4."""
     few = federation().take(list(range(clients)))
-    with pytest.raises(CoterieError, match=rf"newcomers: {share:g} of {clients} clients leaves none to train on"):
+    with raises("config-invalid-value", match=rf"newcomers: {share:g} of {clients} clients leaves none to train on"):
         coterie.run("fedavg", few, linear, rounds=1, newcomers=share, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("share", [1.0, -0.1, 1.5, float("nan")])
 def test_a_share_out_of_its_domain_is_refused_by_name(share: float) -> None:
-    with pytest.raises(CoterieError, match="newcomers"):
+    with raises("config-invalid-value", match="newcomers"):
         coterie.run("fedavg", federation(), linear, rounds=1, newcomers=share)
 
 
 def test_a_count_of_clients_is_one_of_those_that_train() -> None:
     """14 of 20 train: 14 can take part, 15 cannot."""
     assert ran("fedavg").result.history[0].asked == 14
-    with pytest.raises(CoterieError, match="participation: 15 clients, but there are only 14"):
+    with raises("config-invalid-value", match="participation: 15 clients, but there are only 14"):
         coterie.run("fedavg", federation(), linear, rounds=1, newcomers=0.3, participation=15)
-    with pytest.raises(CoterieError, match="evaluate_on: 15 clients, but there are only 14"):
+    with raises("config-invalid-value", match="evaluate_on: 15 clients, but there are only 14"):
         coterie.run("fedavg", federation(), linear, rounds=1, newcomers=0.3, evaluate_on=15)
-    with pytest.raises(CoterieError, match=r"method\.k.*15.*14"):
+    with raises("config-invalid-value", match=r"method\.k.*15.*14"):
         coterie.run(coterie.IFCA(k=15), federation(), linear, rounds=1, newcomers=0.3)
 
 
@@ -429,7 +429,7 @@ def test_a_run_that_was_killed_and_one_read_back_meet_the_same_newcomers(name: s
 
 def test_a_resumed_run_cannot_take_others_in(tmp_path: Path) -> None:
     coterie.run(method("wecfl"), federation(), linear, rounds=1, seed=1, newcomers=0.3, out=tmp_path / "run")
-    with pytest.raises(CoterieError, match="newcomers"):
+    with raises("checkpoint-mismatch"):
         coterie.run(
             method("wecfl"), federation(), linear, rounds=2, seed=1, newcomers=0.5, out=tmp_path / "run", resume=True
         )
@@ -483,7 +483,7 @@ def test_a_newcomer_without_test_samples_finds_its_place_and_does_not_count() ->
 
 def test_newcomers_none_of_whom_can_be_scored_are_told_before_training() -> None:
     engine = Recorder(Model(linear), federation())
-    with pytest.raises(CoterieError, match="test samples"):
+    with raises("data-split", match="test samples"):
         coterie.run(
             *(method("fedavg"), without_test_samples(newcomers(1)), linear),
             rounds=2,

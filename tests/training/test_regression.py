@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_error, r2_score
 
 import coterie
-from conftest import Data, linear, vector
+from conftest import Data, linear, raises, vector
 from coterie.client.answers import FitAnswer, Moment
 from coterie.client.runner import TaskRunner
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit
@@ -172,7 +171,7 @@ def test_off_is_off_however_yaml_reads_it() -> None:
     assert read(None, ["local.clip=off"]).local.clip == "off"
     assert read(None, [], base=read(None, ["local.clip=off"]).dump()).local.clip == "off"
     assert read(None, ["local.clip=2"]).local.clip == 2.0
-    with pytest.raises(CoterieError, match=r"local\.clip: the largest norm"):
+    with raises("config-invalid-value", match=r"local\.clip: the largest norm"):
         read(None, ["local.clip=on"])
 
 

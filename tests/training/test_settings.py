@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import coterie
-from conftest import linear, make_federation
-from coterie.core.errors import CoterieError
+from conftest import linear, make_federation, raises
 from coterie.core.validation import settings_from
 from coterie.training.events import Event, RoundDone
 from coterie.training.run_directory import read_history
@@ -176,19 +175,19 @@ def test_those_a_round_was_repeated_with_are_met() -> None:
     ],
 )
 def test_refused(key: str, value: object) -> None:
-    with pytest.raises(CoterieError, match=key):
+    with raises("config-invalid-value", match=key):
         settings_from(Settings, **{key: value})
 
 
 @pytest.mark.parametrize("on", [0.5, 3])
 def test_met_and_a_share_of_them_are_refused(on: float) -> None:
-    with pytest.raises(CoterieError, match=r"evaluate_whom: met .* leave evaluate_on at 1\.0"):
+    with raises("config-invalid-value", match=r"evaluate_whom: met .* leave evaluate_on at 1\.0"):
         settings_from(Settings, evaluate_whom="met", evaluate_on=on)
     assert settings_from(Settings, evaluate_whom="met", evaluate_on=1.0).evaluate_on == 1.0
 
 
 def test_met_and_one_client_is_refused() -> None:
-    with pytest.raises(CoterieError, match="evaluate_whom"):
+    with raises("config-invalid-value", match="evaluate_whom"):
         settings_from(Settings, evaluate_whom="met", evaluate_on=1)
 
 
@@ -211,7 +210,7 @@ def test_the_command_says_so_in_plain_words(
 
 def test_how_many() -> None:
     assert [how_many("x", share, 10) for share in (1, 10, 1.0, 0.04, 0.26, 0.25)] == [1, 10, 10, 1, 3, 2]
-    with pytest.raises(CoterieError, match="x: 11 clients, but there are only 10"):
+    with raises("config-invalid-value", match="x: 11 clients, but there are only 10"):
         how_many("x", 11, 10)
 
 
@@ -226,5 +225,5 @@ def test_the_settings_are_arguments_of_run() -> None:
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     words = set(re.findall(r"\w+", coterie.run.__doc__ or ""))
     assert set(parameters) <= words
-    with pytest.raises(CoterieError, match=r"run: unknown argument 'round'. Did you mean 'rounds'\?"):
+    with raises("argument-unknown", match=r"run: unknown argument 'round'. Did you mean 'rounds'\?"):
         coterie.run("fedavg", make_federation(4), round=3)  # type: ignore[call-arg]

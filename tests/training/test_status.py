@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import coterie
-from conftest import linear, make_federation
+from conftest import linear, make_federation, raises
 from coterie.core.errors import CoterieError, StoppedError
 from coterie.tools.report.record import FRESH, read_run, read_summary
 from coterie.training import status
@@ -59,7 +59,7 @@ def test_why_a_run_ended_early(error: BaseException, state: str, reason: str, tm
 
 def test_a_mistake_in_resuming_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     run(tmp_path / "a")
-    with pytest.raises(CoterieError):
+    with raises("checkpoint-mismatch"):
         run(tmp_path / "a", resume=True, seed=5)
     assert read_run(tmp_path / "a").status == "done"
 
@@ -83,7 +83,7 @@ def test_a_killed_run_has_failed_at_once(tmp_path: Path) -> None:
     process = json.loads((tmp_path / status.FILE).read_text())["process"]
     record = read_run(tmp_path)
     assert record.status == "failed"
-    assert f"its process ({process}) ended without a word" in str(record.problem)
+    assert f"its process ({process}) ended without a message" in str(record.problem)
     assert status.left_running(tmp_path)
 
 
@@ -111,6 +111,6 @@ def test_a_look_at_the_lock_does_not_keep_a_run_from_beginning(tmp_path: Path) -
     with (tmp_path / "a" / status.LOCK).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         assert status.held(tmp_path / "a") is False  # two who look do not take each other for a run
-        with pytest.raises(CoterieError, match="another process is at work"):
+        with raises("run-locked"):
             run(tmp_path / "a", resume=True)
     run(tmp_path / "a", resume=True)

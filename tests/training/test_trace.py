@@ -17,12 +17,12 @@ import torch
 
 import coterie
 from conftest import linear, make_federation
-from coterie.clustering.algorithms import cosines
+from coterie.clustering.similarity import cosines
 from coterie.core.replies import Evaluated, Fitted
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone, Snapshot
 from coterie.training.execute import execute
-from coterie.training.trace import WATCHED, WIDTH, Sketcher, Trace, read_sketch, read_trace, watched
+from coterie.training.trace import WATCHED, WIDTH, Sketcher, Trace, TraceLine, read_sketch, read_trace, watched
 
 EACH = {"rounds": 6, "participation": 3, "checkpoint_every": 2}
 
@@ -39,8 +39,14 @@ def sketch(run: Path) -> dict[str, Any]:
     return found
 
 
-def rows_as_written(values: torch.Tensor) -> list[float]:
-    return [float(f"{v:.4g}") for v in values.double().tolist()]
+def rows_as_written(values: torch.Tensor) -> tuple[float, ...]:
+    return tuple(float(f"{v:.4g}") for v in values.double().tolist())
+
+
+def written(run: Path) -> dict[str, Any]:
+    """The last line of trace.jsonl as it is in the file."""
+    line: dict[str, Any] = json.loads((run / "trace.jsonl").read_text().splitlines()[-1])
+    return line
 
 
 # ------------------------------------------------------------------------------------------------- lines
@@ -50,14 +56,14 @@ def test_the_last_line_is_the_last_evaluation(tmp_path: Path) -> None:
     result = go(tmp_path / "run")
     ids, lines = read_trace(tmp_path / "run")
     assert ids.tolist() == list(range(8))
-    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert lines[-1]["cluster"] == result.assignments.tolist()
-    assert lines[-1]["accuracy"] == rows_as_written(result.clients.accuracy)
-    assert lines[-1]["macro_f1"] == rows_as_written(result.clients.macro_f1)
-    assert set(lines[-1]) == {"round", "cluster", "accuracy", "macro_f1"}
+    assert [line.round for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert lines[-1].cluster == tuple(result.assignments.tolist())
+    assert lines[-1].accuracy == rows_as_written(result.clients.accuracy)
+    assert lines[-1].macro_f1 == rows_as_written(result.clients.macro_f1)
+    assert set(written(tmp_path / "run")) == {"round", "cluster", "accuracy", "macro_f1"}
     clients = json.loads((tmp_path / "run" / "clients.json").read_text())
-    assert lines[-1]["cluster"] == [row["cluster"] for row in clients]
-    assert lines[-1]["accuracy"] == [float(f"{row['accuracy']:.4g}") for row in clients]
+    assert lines[-1].cluster == tuple(row["cluster"] for row in clients)
+    assert lines[-1].accuracy == tuple(float(f"{row['accuracy']:.4g}") for row in clients)
 
 
 def test_every_line_is_that_rounds_evaluation(tmp_path: Path) -> None:
@@ -69,9 +75,9 @@ def test_every_line_is_that_rounds_evaluation(tmp_path: Path) -> None:
 
     go(tmp_path / "run", evaluate_every=4, listeners=[listen])
     _, lines = read_trace(tmp_path / "run")
-    assert [line["round"] for line in lines] == [4, 6] == list(seen)
+    assert [line.round for line in lines] == [4, 6] == list(seen)
     for line in lines:
-        assert line["accuracy"] == rows_as_written(seen[line["round"]].accuracy)
+        assert line.accuracy == rows_as_written(seen[line.round].accuracy)
 
 
 @pytest.mark.parametrize("more", [{"evaluate_on": 0.5}, {"newcomers": 0.25}, {"evaluate_whom": "met"}], ids=str)
@@ -81,22 +87,24 @@ def test_clients_that_were_not_looked_at(more: dict[str, Any], tmp_path: Path) -
     there = set(result.clients.ids.tolist())
     if "evaluate_whom" not in more:
         assert 0 < len(there) < 8
+    last = lines[-1]
+    assert last.accuracy is not None
+    assert last.macro_f1 is not None
     for client in range(8):
-        last = lines[-1]
         known = [
-            last["cluster"][client] >= 0,
-            last["accuracy"][client] is not None,
-            last["macro_f1"][client] is not None,
+            last.cluster[client] >= 0,
+            last.accuracy[client] is not None,
+            last.macro_f1[client] is not None,
         ]
         assert known == [client in there] * 3
         if client not in there:
-            assert last["cluster"][client] == -1
-    assert len(lines[0]["cluster"]) == 8
+            assert last.cluster[client] == -1
+    assert len(lines[0].cluster) == 8
 
 
 def test_methods_without_clusters_have_cluster_0(tmp_path: Path) -> None:
     go(tmp_path / "run", coterie.FedAvg())
-    assert read_trace(tmp_path / "run")[1][-1]["cluster"] == [0] * 8
+    assert read_trace(tmp_path / "run")[1][-1].cluster == (0,) * 8
 
 
 def test_regression_has_its_loss(tmp_path: Path) -> None:
@@ -104,8 +112,8 @@ def test_regression_has_its_loss(tmp_path: Path) -> None:
     arrays = [(rng.normal(size=(10, 2)), rng.normal(size=10)) for _ in range(4)]
     result = coterie.run(coterie.FedAvg(), arrays, "linear", rounds=2, out=tmp_path / "run")
     _, lines = read_trace(tmp_path / "run")
-    assert set(lines[-1]) == {"round", "cluster", "loss"}
-    assert lines[-1]["loss"] == rows_as_written(result.clients.loss)
+    assert set(written(tmp_path / "run")) == {"round", "cluster", "loss"}
+    assert lines[-1].loss == rows_as_written(result.clients.loss)
 
 
 def test_a_client_without_test_samples_has_a_cluster_and_no_score(tmp_path: Path) -> None:
@@ -114,8 +122,9 @@ def test_a_client_without_test_samples_has_a_cluster_and_no_score(tmp_path: Path
     arrays = [(x, y, x, y), (x, y, x[:0], y[:0]), (x, y, x, y)]
     coterie.run(coterie.FedAvg(), coterie.Federation.from_arrays(arrays), "linear", rounds=1, out=tmp_path / "run")
     line = read_trace(tmp_path / "run")[1][-1]
-    assert line["cluster"] == [0, 0, 0]
-    assert [v is None for v in line["accuracy"]] == [False, True, False]
+    assert line.cluster == (0, 0, 0)
+    assert line.accuracy is not None
+    assert [v is None for v in line.accuracy] == [False, True, False]
 
 
 def test_ids_are_ids_not_positions(tmp_path: Path) -> None:
@@ -131,12 +140,11 @@ def test_ids_are_ids_not_positions(tmp_path: Path) -> None:
     trace.save()
     trace.close()
     (line,) = read_trace(tmp_path)[1]
-    assert line == {
-        "round": 7,
-        "cluster": [-1, -1, 3, -1, -1, 1],
-        "accuracy": [None, None, 0.25, None, None, 0.1235],
-        "macro_f1": [None, None, 0.125, None, None, 0.06173],
-    }
+    assert line == TraceLine(
+        *(7, (-1, -1, 3, -1, -1, 1)),
+        accuracy=(None, None, 0.25, None, None, 0.1235),
+        macro_f1=(None, None, 0.125, None, None, 0.06173),
+    )
     found = sketch(tmp_path)
     assert found["round"].tolist() == [0, 0, 0, 0, 0, 7]
     np.testing.assert_array_equal(found["sketch"][5], Sketcher(torch.arange(3))(models)[0])
@@ -174,8 +182,8 @@ def test_more_clients_than_are_watched(tmp_path: Path) -> None:
     )
     ids, (line,) = read_trace(tmp_path / "run")
     np.testing.assert_array_equal(ids, watched(WATCHED + 100, 0))
-    assert line["cluster"] == result.assignments[ids].tolist()
-    assert line["accuracy"] == rows_as_written(result.clients.accuracy[torch.from_numpy(ids)])
+    assert line.cluster == tuple(result.assignments[ids].tolist())
+    assert line.accuracy == rows_as_written(result.clients.accuracy[torch.from_numpy(ids)])
     found = sketch(tmp_path / "run")
     assert found["sketch"].shape == (WATCHED, WIDTH)
     assert (found["round"] == 1).all()
@@ -331,12 +339,12 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
         (run / "trace.jsonl").write_text(whole[:-cut])
         ids, lines = read_trace(run)
         assert ids.tolist() == list(range(8))
-        assert [line["round"] for line in lines] in ([1, 2, 3], [1, 2, 3, 4])
+        assert [line.round for line in lines] in ([1, 2, 3], [1, 2, 3, 4])
         assert len(lines) == (4 if cut == 1 else 3)  # without its line end it is still whole
     go(run, resume=True)
     go(tmp_path / "whole")
     lines = read_trace(run)[1]
-    assert [line["round"] for line in lines] == [1, 2, 3, 5, 6]  # what was lost stays lost; nothing is glued together
+    assert [line.round for line in lines] == [1, 2, 3, 5, 6]  # what was lost stays lost; nothing is glued together
     assert lines[-1] == read_trace(tmp_path / "whole")[1][-1]
 
 
@@ -348,6 +356,33 @@ def test_lines_of_rounds_beyond_the_checkpoint_are_forgotten(tmp_path: Path) -> 
     go(run, resume=True)
     go(tmp_path / "whole")
     assert_same_trace(run, tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"round":1,"round":2,"cluster":[0,1]}',
+        '{"round":1,"cluster":[0,1],"accuracy":[NaN,0.5]}',
+        '{"round":1,"cluster":["0",1]}',
+        '{"round":true,"cluster":[0,1]}',
+        '{"round":1}',
+        "[1]",
+        "null",
+        "[" * 10_000,
+        "\xff",
+    ],
+)
+def test_a_line_that_is_not_a_rounds_is_left_out(line: str, tmp_path: Path) -> None:
+    good = '{"round":3,"cluster":[0,1],"accuracy":[null,0.5],"macro_f1":[null,1]}'
+    (tmp_path / "trace.jsonl").write_text(f'{{"ids":[4,7]}}\n{line}\n{good}\n', encoding="latin-1")
+    ids, lines = read_trace(tmp_path)
+    assert ids.tolist() == [4, 7]
+    assert lines == [TraceLine(3, (0, 1), accuracy=(None, 0.5), macro_f1=(None, 1))]
+
+
+def test_a_line_of_fewer_clients_is_widened() -> None:
+    wider = TraceLine(3, (0, 1), loss=(0.25, None)).widened(4)
+    assert wider == TraceLine(3, (0, 1, -1, -1), loss=(0.25, None, None, None))
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:

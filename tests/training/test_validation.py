@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import coterie
-from coterie import CoterieError, Evaluate, Federation
+from conftest import raises
+from coterie import Evaluate, Federation
 from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
@@ -66,7 +67,7 @@ def test_samples_that_the_data_marks_are_the_validation_samples(tmp_path: Path) 
     given = with_validation(six, 0.1, 0).val
     assert given is not None
     assert given.numbers.tolist() == [10, 11, 12, 13]
-    with pytest.raises(CoterieError, match="all training samples of client 0 are marked for validation"):
+    with raises("data-split", match="all training samples of client 0 are marked for validation"):
         with_validation(Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])]), 0.1, 0)
 
 
@@ -111,7 +112,7 @@ def test_a_run_stops_after_rounds_without_improvement(tmp_path: Path) -> None:
     loaded = coterie.load(tmp_path / "a", model=toys_linear)
     assert torch.equal(loaded.state, result.state)
     assert loaded.summary == result.summary
-    with pytest.raises(CoterieError, match="stop_after: needs validation samples"):
+    with raises("data-split", match="stop_after: needs validation samples"):
         coterie.run("fedavg", federation(), toys_linear, stop_after=3)
 
 
@@ -128,5 +129,5 @@ def test_a_resumed_run_stops_where_it_would_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["validation=0.2", "stop_after=3"])
 def test_a_server_refuses_what_its_clients_have_no_samples_for(word: str) -> None:
-    with pytest.raises(CoterieError, match=rf"{word.partition('=')[0]}: is for simulations"):
+    with raises("config-conflict", match=rf"{word.partition('=')[0]}: is for simulations"):
         network.read(None, [word])

@@ -14,7 +14,7 @@ from coterie.core.tasks import Task
 
 @dataclass(frozen=True)
 class Moment:
-    """When a visit happens: with the client's id, the key of its random numbers."""
+    """When a visit happens. Together with the client's id it is the key of the client's random numbers."""
 
     seed: int
     round: int
@@ -70,7 +70,7 @@ Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer
 
 @dataclass(frozen=True, eq=False)
 class VisitResult:
-    """What a successful visit leaves: an answer per task (None where not asked), and what the client now keeps."""
+    """The result of a successful visit: an answer per task (None if not asked), and what the client now keeps."""
 
     answers: tuple[Answer | None, ...]
     keeps: Mapping[str, Tensor]

@@ -33,7 +33,7 @@ class Keeps(Protocol):
 
 
 def open_choices(task: Evaluate) -> list[Choice]:
-    """The references that only a client's own data settles, each once, in the order in which they occur."""
+    """The references that depend on a client's own data, each once, in the order in which they occur."""
     found: list[Choice] = []
     for node in walk(task):
         if isinstance(node, Choice) and all(node is not other for other in found):
@@ -50,9 +50,9 @@ def needs_data(task: Evaluate, keeps: Mapping[str, Tensor]) -> bool:
 def chosen(
     task: Evaluate, reply: Evaluated, model: Model, source: ClientDataSource | None, memory: Keeps
 ) -> tuple[Tensor, ...] | None:
-    """What the clients of a reply chose: rows (n,) or shares (n, K) per open choice; None where nobody knows.
+    """What the clients of a reply chose: rows (n,) or shares (n, K) per open choice; None if it is not known.
 
-    A reply says it of every method here. Where a method leaves clients several choices, `source` has the data to ask.
+    For every method of the library the reply contains it. If a method leaves several choices, `source` gives the data.
     """
     choices = open_choices(task)
     if not choices:

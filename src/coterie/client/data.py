@@ -1,4 +1,4 @@
-"""What lies at a client: its samples, and where they are found by its id."""
+"""A client's own data, and how to look it up by client id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coterie.data.targets import TargetScale
 
 
 class ClientData(Protocol):
-    """What lies at a client: inputs and labels to train and to test on."""
+    """A client's own data: inputs and labels for training and testing."""
 
     @property
     def train(self) -> tuple[Tensor, Tensor]: ...

@@ -1,4 +1,4 @@
-"""Scores of predictions, for one client or for many whose samples lie end to end."""
+"""Scores of predictions, for one client or for many with concatenated samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What clients keep between visits: personal models, optimiser states, mixture weights.
 
 An engine passes a client its values with the tasks and stores what a successful visit wrote. A visit that fails
-writes nothing. Only clients that were visited use memory; what does not fit lies in files (see `allocation.spill`).
+writes nothing. Only clients that were visited use memory; the rest is stored in files (see `allocation.spill`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Memory:
         self._before: dict[int, dict[str, Tensor]] = {}  # of those written to since `begin`
 
     def begin(self) -> None:
-        """From here on `undo` goes back to now."""
+        """Start an attempt: `undo` returns to this point."""
         self._before = {}
 
     def undo(self) -> None:
@@ -53,7 +53,7 @@ class Memory:
         return {f"{c}/{slot}": v for c, kept in sorted(self._clients.items()) for slot, v in sorted(kept.items())}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
+        """Replace all values by what `tensors` returned."""
         self._clients, self._held = {}, 0
         for key, value in tensors.items():
             client, _, slot = key.partition("/")

@@ -15,10 +15,10 @@ from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Pick
 
 
 class Resolver:
-    """What references mean for one client. It keeps what models predict: tasks of a visit often use the same ones."""
+    """Resolves references for one client. Predictions are cached: the tasks of a visit often use the same models."""
 
     def __init__(self, replica: Replica, client: int, data: ClientData, keeps: dict[str, Tensor]) -> None:
-        """replica: computes what other models than the trained one predict; it is loaded with one after another."""
+        """replica: the network for predictions; models are loaded into it one after another."""
         self.replica, self.client, self.data, self.keeps = replica, client, data, keeps
         self.written: dict[str, Tensor] = {}  # what the client keeps of this visit
         self.center_outputs: dict[int, Tensor] = {}  # (K, n, outputs) of the training samples, by the id of the centers

@@ -18,7 +18,7 @@ class TaskRunner:
     """Visits clients one by one."""
 
     def __init__(self, model: Model, blocks: BufferPool | None = None) -> None:
-        """blocks: where trained models lie until they are gathered or kept; None for memory as torch gives it."""
+        """blocks: memory for trained models until they are gathered or kept; None: torch allocates it."""
         self.networks = Networks(model) if blocks is None else Networks(model, blocks.copy)
 
     def visit(

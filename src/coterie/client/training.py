@@ -1,4 +1,4 @@
-"""Local training of one client, the reference: everything a method may want of it is a parameter.
+"""Local training of one client, the reference implementation: all that methods may vary is a parameter.
 
 A step descends  mean_b w_b * loss(f(theta, x_b) + offset_b, y_b) + mu/2 |theta - anchor|^2; how the gradient changes
 the model is `updates.UpdateRule`, which `batched.mlp` uses too. The batches are drawn from the (seed, round, task,

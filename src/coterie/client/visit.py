@@ -1,6 +1,6 @@
-"""One visit to one client, wherever it lives: tasks become answers.
+"""One visit to one client: tasks become answers.
 
-Every engine comes here through a `TaskRunner`; nothing else computes on client data.
+Every engine calls this through a `TaskRunner`; nothing else computes on client data.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ClientVisit(Resolver):
             take = self.half(task.half, len(y))
             x, y = x[take], y[take]
             offset, weights = (None if t is None else t[take] for t in (offset, weights))
-        seed = draw_seed(rng)  # of dropout and whatever else the network draws
+        seed = draw_seed(rng)  # of dropout and other random layers
         work = LocalTraining(
             *(start, x, y, task.local, rng),
             lr=task.local.lr * task.local.lr_decay**moment.round,
@@ -109,18 +109,18 @@ class ClientVisit(Resolver):
         return order[:first] if half == 0 or n < 2 else order[first:]
 
     def clip(self, local: Local) -> float | None:
-        """The largest norm of a gradient. Of standardised targets it is known what is large: 1 keeps steps bounded."""
+        """The largest norm of a gradient. For standardised targets the scale is known: 1 keeps steps bounded."""
         if local.clip == "auto":
             return None if self.data.target is None else AUTO_CLIP
         return None if local.clip == "off" else local.clip
 
     def finish(self, task: Fit, trained: TrainingResult, choice: int | None) -> FitAnswer:
         """What the client sends to the server and keeps of a training."""
-        # The sum tells cheaply that all is well; one that is not finite may also have overflowed, so then look closely.
+        # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
         if not math.isfinite(float(trained.theta.sum())) and not bool(trained.theta.isfinite().all()):
             raise not_finite("training gave a model")
         sketched = None
-        if task.sketch is not None:  # before anything is kept: what the client keeps may be where it started
+        if task.sketch is not None:  # before a kept value is replaced: training may have started there
             size = len(self.networks.trained.weights)
             sketched = sketch(trained.theta[:size] - self.resolve(task.start)[0][:size], task.sketch)
         if task.save is not None:

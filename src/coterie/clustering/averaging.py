@@ -1,4 +1,4 @@
-"""Averages of flat models, written once. A cluster that nobody answered for keeps its model."""
+"""Averages of flat models, written once. A cluster without any answer keeps its model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tens
 def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
     """The weighted mean of each cluster's models (K, P); a cluster without members keeps its row of `empty`.
 
-    Given the reply itself, the mean is computed where its models lie.
+    Given the reply itself, the mean is computed where its models are stored.
     """
     theta = models.sent if isinstance(models, Fitted) else models
     if theta is None or not len(theta):

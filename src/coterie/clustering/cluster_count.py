@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import CountRule, centroids, fresh_kmeans, in_row_space
+from coterie.clustering.kmeans import centroids, fresh_kmeans
+from coterie.clustering.similarity import in_row_space
 from coterie.core.cohort import Counted
+
+CountRule: TypeAlias = Literal["auto", "silhouette", "gap"]
 
 LEAST = 0.1  # the silhouette below which no split counts
 

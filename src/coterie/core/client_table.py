@@ -21,7 +21,7 @@ class ByClient:
 
     @staticmethod
     def empty(dtype: torch.dtype = torch.int64, shape: tuple[int, ...] = ()) -> ByClient:
-        """A table that knows nobody yet."""
+        """A table without clients."""
         return ByClient(torch.empty(0, dtype=torch.int64), torch.empty((0, *shape), dtype=dtype))
 
     def _rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,7 +56,7 @@ class ByClient:
         return ByClient(ids[known], self.values[rows[known]])
 
     def put(self, ids: Tensor, values: Tensor) -> ByClient:
-        """A new table in which these clients have these values; where it knew nobody else, of any shape."""
+        """A new table in which these clients have these values, of any shape if it has no other clients."""
         if not len(ids):
             return self
         if values.is_floating_point() and not self.values.is_floating_point():

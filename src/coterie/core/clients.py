@@ -1,4 +1,4 @@
-"""What a server knows of its clients, whether it simulates them all or only hears of them over a network."""
+"""What a server knows about its clients, in a simulation or over a network."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ from coterie.core.errors import CoterieError, suggest
 
 
 class Clients(Protocol):
-    """Clients come and go. An id is given out once and never again: ids are 0..len-1, also of those that are away.
+    """Clients come and go. An id is assigned once and never reused: ids are 0..len-1, including absent clients.
 
-    A `Federation`, which has all the data, is one: everyone is there, always.
+    A `Federation`, which has all the data, implements this: all its clients are always present.
     """
 
     @property
     def roster(self) -> Roster:
-        """Those that can be asked now, ids ascending; the same object as long as nothing has changed."""
+        """The clients that can be asked now, by ascending id; the same object as long as nothing has changed."""
 
     @property
     def truth(self) -> NDArray[np.int64] | None:
-        """(len,) the true cluster of each, where it is known."""
+        """(len,) the true cluster of each client, if known."""
 
     @property
     def mixture(self) -> NDArray[np.float64] | None:
-        """(len, S) how much of each distribution a client is, where that is known."""
+        """(len, S) the share of each distribution in a client's data, if known."""
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """(len,) where they have names."""
+        """(len,) the names of the clients, if they have names."""
 
     def __len__(self) -> int:
-        """How many ids were ever given out."""
+        """The number of ids assigned so far."""
 
     def describe(self) -> str:
         """One line about them."""
 
     def identity(self) -> str:
-        """What must agree for a checkpoint to be of these clients; it does not change as they come and go."""
+        """Identifies these clients in a checkpoint; it does not change as clients come and go."""
 
     def sizes(self, ids: Tensor) -> Tensor:
-        """How many training samples these clients have, also those that are away."""
+        """How many training samples these clients have, including absent ones."""
 
 
 @runtime_checkable
 class NamesData(Protocol):
-    """Clients of whose data it is known what columns and classes are called."""
+    """Clients whose columns and classes have known names."""
 
     @property
     def features(self) -> tuple[str, ...] | None:
-        """What the inputs are, where they have names."""
+        """The names of the inputs, if they have names."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Where labels are numbered names."""
+        """The names of the classes, if labels are numbered names."""
 
 
 def number_of(clients: Clients, client: int | str) -> int:
-    """The number of a client, given by that or by its name."""
+    """The id of a client, given by id or by name."""
     if isinstance(client, str):
         if clients.names is None or client not in clients.names:
             known = " They have none." if clients.names is None else suggest(client, clients.names)
@@ -71,7 +71,7 @@ def number_of(clients: Clients, client: int | str) -> int:
         raise CoterieError(f"a client is a number or a name, not {client!r}", code="client-invalid")
     names = clients.names or ()
     if str(client) in names and not (client < len(names) and names[client] == str(client)):
-        # Whoever numbers hospitals themselves means theirs, and would be given another one's model without a word.
+        # If names are numbers, an int is ambiguous, and the user could silently get another client's model.
         other = f", or '{names[client]}' for the one of that number" if 0 <= client < len(names) else ""
         raise CoterieError(f"client {client}: that is a name here; write '{client}'{other}", code="client-unknown")
     if not 0 <= client < len(clients):

@@ -1,6 +1,6 @@
 """Trees of dataclasses, tuples, numbers and tensors as JSON plus raw tensors: no pickle, no code.
 
-`pack` gives a JSON-able outline and the tensors in the order it names them; whatever occurs twice
+`pack` gives a JSON-able outline and the tensors in the order it names them; what occurs twice
 is sent once. `unpack` rebuilds only the types it is given, so that a file cannot name others.
 """
 
@@ -25,7 +25,7 @@ TYPES: Mapping[str, torch.dtype] = {
     )
 }
 
-# The outline is JSON: what stands in it is one of the JSON types, and only `pack` and `unpack` look inside.
+# The outline is JSON. Only `pack` and `unpack` depend on its content.
 Outline = Any
 
 
@@ -65,5 +65,5 @@ def pack(tree: object) -> tuple[Outline, list[Tensor]]:
 
 
 def unpack(outline: Outline, tensors: Sequence[Tensor], types: Iterable[type]) -> Any:
-    """The tree again, of these dataclasses only. Lists come back as tuples."""
+    """Rebuild the tree, of these dataclasses only. Lists become tuples."""
     return OutlineReader(tensors, list(types), typed=False).read(outline)

@@ -26,7 +26,7 @@ class Counted:
 
     k: int
     rule: str
-    clients: int  # that the rule looked at
+    clients: int  # from which the rule chose
     scores: tuple[tuple[int, float], ...]  # (k, its score), as far as they were worth computing
     reason: str
 
@@ -40,7 +40,7 @@ class Counted:
 @explained
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Those taking part in a round, the method's own random stream for it, and where it tells how it chose k."""
+    """The clients of a round, the method's random generator for it, and a record of how it chose k."""
 
     ids: Tensor
     round: int  # from 0

@@ -1,4 +1,4 @@
-"""Constructors that answer a mistake with the library's own error: which argument, what is wrong, the nearest name."""
+"""Constructors that raise the library's own error for a wrong argument, with the nearest valid name."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def explained_call(function: Callable[P, R]) -> Callable[P, R]:
 def _check_arguments(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], usage: str = ""
 ) -> None:
-    """Raises where these are not the function's arguments."""
+    """Raise if these are not valid arguments of the function."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

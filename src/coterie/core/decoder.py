@@ -1,7 +1,7 @@
 """The strict decoder of everything that is read from files and from the network.
 
 `parse_json` reads JSON, `decode` makes plain JSON a value of an expected type, and `OutlineReader` rebuilds what
-`codec.pack` took apart. Whatever does not fit is a `DecodeError` that says what and where. Nothing is imported by name.
+`codec.pack` took apart. Anything else is a `DecodeError` that says what and where. Nothing is imported by name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UnknownTypeError(DecodeError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON to the letter: no key twice in an object, no NaN or Infinity, no nesting beyond Python's limit."""
+    """Parse strict JSON: no duplicate keys, no NaN or Infinity, no nesting beyond Python's limit."""
     try:
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constants)
     except RecursionError:
@@ -133,7 +133,7 @@ class OutlineReader:
         self.used: set[int] = set()  # tensors
 
     def read(self, node: object, depth: int = 0) -> Any:
-        """The value that an outline, or a part of it, stands for. Lists become tuples."""
+        """The value of an outline or a part of it. Lists become tuples."""
         if depth > DEPTH:
             raise DecodeError(f"an outline is at most {DEPTH} levels deep")
         if isinstance(node, list):

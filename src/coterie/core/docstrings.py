@@ -15,18 +15,18 @@ Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 
 @dataclass(frozen=True)
 class Description:
-    """What a listing says of a class or function."""
+    """What a listing shows of a class or function."""
 
     summary: str
     paper: str
 
 
 class UnreadableError(Exception):
-    """The source is not there, or says it in a way that only running it tells."""
+    """The source is missing, or computes the value only when it runs."""
 
 
 def describe(module: str, name: str) -> Description:
-    """The same as `__doc__` and `.paper` would say."""
+    """The same as `__doc__` and `.paper`."""
     found = _definition(module, name)
     text = ast.get_docstring(found) or ""
     return Description(text.splitlines()[0] if text else "", _paper(module, found) or "")

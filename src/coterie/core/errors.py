@@ -9,7 +9,7 @@ from typing import Any
 
 
 class CoterieError(Exception):
-    """A mistake in the input or a run that cannot go on. The command line prints it and exits with 2.
+    """A mistake in the input, or a run that cannot continue. The command line prints it and exits with 2.
 
     The message is for people and may be reworded; `code` is for programs and stays (docs/errors.md lists the codes).
     """
@@ -22,7 +22,7 @@ class CoterieError(Exception):
             self.code = code
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles carry the code and whatever else a subclass adds, without calling its constructor."""
+        """Copies and pickles keep the code and the attributes of subclasses, without calling the constructor."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -33,7 +33,7 @@ class ArgumentError(CoterieError, ValueError):
 
 
 class CoterieWarning(UserWarning):
-    """Something goes on that may not be what was meant."""
+    """Something that is probably not what the user meant."""
 
 
 class QuorumError(CoterieError):
@@ -47,7 +47,7 @@ class QuorumError(CoterieError):
 
 
 class NoAnswerError(CoterieError):
-    """Nobody answered a visit. Where a round does not catch it, the round leaves the method's state as it was."""
+    """No client answered a visit. If a round does not catch it, the method's state stays unchanged."""
 
     code = "no-answer"
 
@@ -66,12 +66,12 @@ class DivergedError(CoterieError):
 
 
 def not_finite(what: str) -> DivergedError:
-    """What a client says of it, by which a server knows the reason again (`Missing.diverged`)."""
+    """The error of a client; a server recognises it by its text (`Missing.diverged`)."""
     return DivergedError(f"{what} {NOT_FINITE}")
 
 
 class ResumeError(CoterieError):
-    """What a run left behind is another run's or damaged: this one cannot go on from there."""
+    """The run directory belongs to another run or is damaged, so the run cannot be resumed."""
 
     code = "run-not-resumable"
 
@@ -80,7 +80,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-# What other libraries call it.
+# Names in other libraries.
 ALSO_CALLED = {
     "lr": ("learning_rate", "eta", "step_size", "client_lr", "local_lr"),
     "batch": ("batch_size", "bs", "local_batch_size"),
@@ -100,7 +100,7 @@ ALSO_CALLED = {
     "test": ("test_size", "test_share"),
 }
 _MEANT = {_plain(word): name for name, words in ALSO_CALLED.items() for word in words}
-# Keys that people look for, and there are none.
+# Keys that users expect, but that do not exist.
 _CPU = " Runs compute on the CPU; devices cannot be chosen yet. engine.name=auto takes the fastest engine here."
 NOT_THERE = dict.fromkeys(("device", "devices", "cuda", "gpu", "gpus", "usegpu", "usecuda", "ngpus", "numgpus"), _CPU)
 

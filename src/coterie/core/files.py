@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and logs whose lines are: also where the disk is full."""
+"""Files and log lines that are written whole or not at all, also if the disk is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.core.errors import CoterieError
 
 @contextlib.contextmanager
 def writing(path: Path, instead: str = "make room, or choose another place") -> Iterator[None]:
-    """What goes wrong with writing this file is told in words. instead: what the user can do."""
+    """Raise an error with a clear message if this file cannot be written. instead: what the user can do."""
     try:
         yield
     except OSError as error:
@@ -22,7 +22,7 @@ def writing(path: Path, instead: str = "make room, or choose another place") -> 
 
 
 def write_durably(path: Path, content: str | bytes) -> None:
-    """Put a file in its place, so that there is the old one or the new one whatever happens; raises OSError."""
+    """Replace a file atomically: the old or the new one is there even after a crash; raises OSError."""
     temporary = path.with_name(f"{path.name}.part")
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -52,7 +52,7 @@ class LineLog:
         self._file = path.open("ab", buffering=0)
 
     def add(self, line: str) -> None:
-        """One line more; raises OSError."""
+        """Append a line; raises OSError."""
         left, size = memoryview(line.encode() + b"\n"), os.fstat(self._file.fileno()).st_size
         try:
             while left:
@@ -63,9 +63,9 @@ class LineLog:
             raise
 
     def sync(self) -> None:
-        """All lines are on the disk, even if the power fails; raises OSError."""
+        """Flush all lines to the disk, so that they survive a power failure; raises OSError."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Let go of the file; nothing is left to be written."""
+        """Close the file; all lines are written already."""
         self._file.close()

@@ -6,7 +6,7 @@ import math
 
 
 def short(value: float, digits: int = 4) -> str:
-    """With so many decimals where that is readable; 1.23e+26 and 1.2e-09 where it is not."""
+    """With so many decimals if that is readable, else as 1.23e+26 or 1.2e-09."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "-Inf" if value < 0 else "Inf"
     if value == 0 or 1e-3 <= abs(value) < 1e5:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def by_client(truth: Ints, predicted: Ints, lengths: Ints) -> tuple[Floats, Floats]:
-    """Accuracy and macro-F1 of many clients whose samples lie end to end; NaN for a client without samples.
+    """Accuracy and macro-F1 of many clients with concatenated samples; NaN for a client without samples.
 
     Macro-F1 is averaged over the labels present in the client's labels or predictions.
     """
@@ -40,8 +40,8 @@ class Errors:
 
     mse: Floats
     mae: Floats
-    constant: Floats  # the squared error of who always says the mean of the client's training targets
-    variance: Floats  # of its test targets: the squared error of who knew their mean
+    constant: Floats  # the squared error of always predicting the mean of the client's training targets
+    variance: Floats  # of its test targets: the squared error of predicting their mean
     level: Floats  # (clients, targets) the mean of its test targets
 
 
@@ -80,7 +80,7 @@ class Agreement:
 
 
 def agreement(truth: Ints, found: Ints) -> Agreement:
-    """How well the found clusters match the hidden ones: 1 is perfect, names of labels do not matter."""
+    """How well the found clusters match the hidden ones: 1 is perfect, the numbering of clusters does not matter."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
     return Agreement(
@@ -92,7 +92,7 @@ def agreement(truth: Ints, found: Ints) -> Agreement:
 def mixture_error(truth: Floats, found: Floats) -> float:
     """How far clients' found mixtures (n, K) are from the true ones (n, S): the mean total variation, 0 is perfect.
 
-    Which found component stands for which distribution is chosen as well as possible; what is left over is wrong.
+    Components are matched to distributions in the best way; unmatched ones count as errors.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -104,11 +104,11 @@ def mixture_error(truth: Floats, found: Floats) -> float:
 @dataclass(frozen=True)
 class Summary:
     """One evaluation over many clients. accuracy and macro_f1 are None for regression; ari and nmi without true
-    clusters, mixture_error where clients are no mixtures.
+    clusters, mixture_error if clients are not mixtures.
 
     rmse, mae, r2, constant are of regressions, whose loss is the mean squared error, all in the targets' own units.
-    constant: the squared error of saying, to every client, the mean of its own training targets. r2: the share of the
-    variance of all test targets that is explained, 1 - loss / variance.
+    constant: the squared error of predicting, for every client, the mean of its own training targets. r2: the share of
+    the variance of all test targets that is explained, 1 - loss / variance.
     """
 
     loss: float
@@ -148,7 +148,7 @@ def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Fl
     match = agreement(truth, found) if truth is not None else None
 
     def total(values: Tensor) -> float:
-        return float(share @ np.where(share > 0, values.double().numpy(), 0.0))  # who does not count has no score
+        return float(share @ np.where(share > 0, values.double().numpy(), 0.0))  # weight zero: may have no score
 
     def mean(values: Tensor) -> float | None:
         out = total(values)

@@ -3,7 +3,7 @@
 Means, distances and cosines of models are then one line each, and BatchNorm's running statistics
 travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers
 (BatchNorm's batch counter) are not part of a model and start at their initial value on every visit.
-The weights of convolutions lie in the vector with their channels last, which convolutions on a CPU like best.
+The weights of convolutions are stored with their channels last, the fastest layout on a CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAZY = (UninitializedParameter, UninitializedBuffer)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images (n, c, h, w) as convolutions on a CPU like them; anything else end to end."""
+    """Images (n, c, h, w) in channels-last layout, the fastest on a CPU; anything else contiguous."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()
 
 
@@ -73,7 +73,7 @@ class Model:
     def of(network: Model | nn.Module | Callable[[], nn.Module], loss: Loss = "cross_entropy") -> Model:
         """From a function that builds the network (a class will do) or from an instance.
 
-        An instance serves as a blueprint: its weights are drawn anew from the run's seed, through the
+        An instance serves as a blueprint: its weights are drawn again from the run's seed, through the
         `reset_parameters` of its layers.
         """
         if isinstance(network, Model):
@@ -94,7 +94,7 @@ class Model:
                 network = self.build()
             except CoterieError:
                 raise
-            except Exception as error:  # whatever a user's network does while it is built
+            except Exception as error:  # a user's network may raise anything while it is built
                 what = f"{type(error).__name__}: {error}"
                 raise CoterieError(f"model: the network cannot be built: {what}", code="model-failed") from error
         if not isinstance(network, nn.Module):
@@ -150,7 +150,7 @@ class Replica:
         self.theta = torch.empty(model.size, dtype=tensors[0].dtype)
         self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype)
         self.weights = self.theta[: model.parameters]
-        self.trained = _trainable(self.network)  # the parameters, and where their values and gradients lie
+        self.trained = _trainable(self.network)  # the parameters, with views of their values and gradients
         self.values = _views(self.theta, tensors)
         self.slopes = _views(self.grad, self.trained)
         for t, view in zip(tensors, self.values, strict=True):
@@ -158,14 +158,14 @@ class Replica:
         self.values = self.values[: len(self.trained)]
         self._norms = [m for m in self.network.modules() if isinstance(m, NORMS)]
         self._least: dict[tuple[int, ...], int] = {}  # by the shape of a sample
-        # Of so many samples what it says of one depends on the others, even in evaluation; 0 if it does not.
+        # For batches of this size a prediction depends on the other samples, even in evaluation; 0 if it never does.
         self.mixes = max(int(getattr(m, "mixes_samples", 0)) for m in self.network.modules())
         self._images = any(isinstance(m, nn.Conv2d) for m in self.network.modules())
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
         self._counts = [b.clone() for b in self._counters]
 
     def load(self, theta: Tensor) -> Replica:
-        """Become this model."""
+        """Load this model."""
         if theta.shape != self.theta.shape:
             raise CoterieError(
                 f"a model of {theta.numel()} numbers does not fit this network of {self.theta.numel()}",
@@ -213,8 +213,8 @@ class Replica:
 
     @torch.inference_mode()
     def logits(self, x: Tensor, batch: int | None = None) -> Tensor:
-        """What the network says of x, in evaluation mode."""
-        # What convolutions give is many times their input: batches that a processor's cache can hold are the fastest.
+        """The network's output for x, in evaluation mode."""
+        # The output of convolutions is much larger than their input: batches that fit into the cache are the fastest.
         batch = batch or (64 if x.ndim == 4 and self._images else 1024)
         batch = -(-batch // self.mixes) * self.mixes if self.mixes else batch
         self.network.eval()
@@ -226,7 +226,7 @@ class Replica:
 
 
 def layers_in_order(network: nn.Module) -> list[nn.Module] | None:
-    """The layers of a network that is nothing but layers in a row; None if somebody listens to it, by hooks."""
+    """The layers of a network that is nothing but layers in a row; None if it has hooks."""
     if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in network.modules()):
         return None
     if type(network) is not nn.Sequential:
@@ -240,12 +240,12 @@ def flatten(network: nn.Module) -> Tensor:
 
 
 def _lying(t: Tensor) -> Tensor:
-    """A tensor with its axes in the order in which it lies in the vector."""
+    """A tensor with its axes in the order of the vector."""
     return t.permute(0, 2, 3, 1) if t.ndim == 4 else t
 
 
 def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Where in the vector each of these tensors lies."""
+    """The position of each of these tensors in the vector."""
     views, start = [], 0
     for t in like:
         lying = vector[start : start + t.numel()].view(_lying(t).shape)
@@ -265,7 +265,7 @@ def _tensors(network: nn.Module) -> list[Tensor]:
 
 
 def _redraw(instance: nn.Module) -> nn.Module:
-    """A copy of the instance with weights drawn anew."""
+    """A copy of the instance with newly drawn weights."""
     network = copy.deepcopy(instance)
     for name, module in network.named_modules():
         reset = getattr(module, "reset_parameters", None)
@@ -274,7 +274,7 @@ def _redraw(instance: nn.Module) -> nn.Module:
         elif next(module.parameters(recurse=False), None) is not None:
             raise CoterieError(
                 f"model: layer '{name or type(module).__name__}' has parameters but no reset_parameters(), so the "
-                "instance cannot be drawn anew from the seed; pass a function that builds it: model=lambda: Net()",
+                "instance cannot be initialised from the seed; pass a function that builds it: model=lambda: Net()",
                 code="model-invalid",
             )
     return network

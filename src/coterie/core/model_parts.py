@@ -1,4 +1,4 @@
-"""Parts of a model, as positions in its vector: the one definition for whoever needs a part."""
+"""Parts of a model, as positions in its vector: the only definition of these parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Part: TypeAlias = Literal["all", "classifier", "head", "last_weight"] | tuple[st
 
 
 def positions(network: nn.Module, part: Part) -> Tensor:
-    """Where in the vector of trainable parameters this part lies, ascending."""
+    """The positions of this part in the vector of trainable parameters, ascending."""
     named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     if part == "all":
         wanted = {id(p) for _, p in named}
     elif isinstance(part, str):
-        wanted = _layers(network, part) or {id(p) for _, p in named}  # no such layer: the whole model is what there is
+        wanted = _layers(network, part) or {id(p) for _, p in named}  # no such layer: the whole model
     else:
         wanted = _by_name(network, [name for name, _ in named], part)
     spans, start = [], 0
@@ -47,16 +47,14 @@ def _layers(network: nn.Module, part: Literal["classifier", "head", "last_weight
 
 def _by_name(network: nn.Module, trained: Sequence[str], part: Sequence[str]) -> set[int]:
     if not part:
-        raise CoterieError(
-            "part: names of no parameters; name at least one, such as fc2.weight", code="model-part-unknown"
-        )
+        raise CoterieError("part: empty; name at least one parameter, such as fc2.weight", code="model-part-unknown")
     known = dict(network.named_parameters())
     found: set[int] = set()
     for name in part:
         these = [one for one in trained if one == name or one.startswith(f"{name}.")]
         if not these:
             frozen = any(one == name or one.startswith(f"{name}.") for one in known)
-            why = "is frozen, so that no client changes it" if frozen else "is not a parameter or module of this model"
+            why = "is frozen: training does not change it" if frozen else "is not a parameter or module of this model"
             raise CoterieError(f"part: '{name}' {why}.{suggest(name, trained)}", code="model-part-unknown")
         found |= {id(known[one]) for one in these}
     return found

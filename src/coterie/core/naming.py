@@ -1,4 +1,4 @@
-"""How a client is called wherever a person reads of it: by its name, and by its number only where it has none."""
+"""How clients are named in messages: by name, and by number only if they have no names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def client_name(names: Sequence[str] | None, client: int) -> str:
-    """client 'Ada', or client 3 of clients without names. The quotes tell a name from a number: client '7'."""
+    """client 'Ada', or client 3 for clients without names. Quotes distinguish a name from a number: client '7'."""
     known = names is not None and 0 <= client < len(names)
     return f"client '{names[client]}'" if names is not None and known else f"client {client}"

@@ -18,39 +18,39 @@ from typing import IO, Generic, TypeVar
 from coterie.core.termination import end
 
 Job = TypeVar("Job")
-PAUSE = 0.2  # seconds between two looks
+PAUSE = 0.2  # seconds between two checks
 ATTENDED = "COTERIE_ATTENDED"  # in a process's environment: its parent holds the other end of its standard input
 
 
 @dataclass
 class UnderWay(Generic[Job]):
-    """A job that a process is at."""
+    """A job that is running in a process."""
 
     job: Job
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         self.complaints.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def why(self) -> str | None:
-        """Why the process, which has ended, failed, in its own last words."""
+        """Why the process failed, from the end of its standard error."""
         self.complaints.seek(0)
         said = self.complaints.read().decode(errors="replace").strip().splitlines()
         code = self.process.returncode
         if not code:
             return None
         if code < 0:
-            return f"killed by signal {-code}; the same command goes on with it"
+            return f"killed by signal {-code}; run the same command to continue"
         if not said:
             return f"exit code {code}"
         foreseen = [i for i, line in enumerate(said) if line.startswith("error: ")]
         if foreseen:
             return " ".join(said[foreseen[-1] :]).removeprefix("error: ")
-        where = [line.strip() for line in said if line.startswith('  File "')]  # of an error that nobody foresaw
+        where = [line.strip() for line in said if line.startswith('  File "')]  # of an unexpected error
         return said[-1] + (f" ({where[-1]})" if where else "")
 
 
@@ -64,15 +64,15 @@ class Failed(Generic[Job]):
 
 @dataclass(frozen=True)
 class Look(Generic[Job]):
-    """How things stand."""
+    """The state of all jobs."""
 
     done: int
-    at: tuple[Job, ...]  # under way
-    ended: tuple[tuple[Job, str | None], ...]  # since the last look, and why it failed if it did
+    at: tuple[Job, ...]  # running
+    ended: tuple[tuple[Job, str | None], ...]  # since the last call, and why it failed if it did
 
 
 def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
-    """A process with one thread; what it prints is only looked at when it fails."""
+    """Start a process with one thread; its output is read only if it fails."""
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", ATTENDED: "1"}
     process = subprocess.Popen(
@@ -111,10 +111,10 @@ def carry_out(
 
 
 def import_from_here_last() -> None:
-    """A user's own module, named module:Class, is looked for in the working directory, after all that is installed.
+    """Search the working directory for a user's own module (module:Class), but after all installed packages.
 
-    A torch.py or csv.py that lies there must not be taken for the real one. Python itself puts the directory first
-    for `python -m`, and for the processes of a pool before it tells them the parent's path: those are told not to.
+    A torch.py or csv.py in that directory must not replace the real one. Python itself puts the directory first for
+    `python -m` and for the processes of a pool, which are therefore told not to.
     """
     here = str(Path.cwd())
     if not sys.flags.safe_path and sys.path and sys.path[0] in ("", here):

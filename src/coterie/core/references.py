@@ -201,7 +201,7 @@ def vectors_of(ref: object) -> Tensor | None:
 def rows_of(ref: Ref, ids: Tensor, choice: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
     """The models (K, P) of the server's that clients use, and which of them each (n,); None where it does not know.
 
-    choice: the rows that the clients chose themselves, if they told (`Best`).
+    choice: the rows that the clients chose themselves, if they reported it (`Best`).
     """
     match ref:
         case All(theta) | Row(theta, _):

@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Names of one kind of thing, and where each lives."""
+    """The names of one kind of component, and the module of each."""
 
     kind: str  # also the key under which a configuration names it
     places: Mapping[str, str]
@@ -52,7 +52,7 @@ class Catalogue:
         made = self.find(name)
         try:
             if dataclasses.is_dataclass(made):
-                # Stdlib dataclasses (a user's) drop unknown keys without a word; ours refuse them.
+                # Standard dataclasses (of users) ignore unknown keys silently; ours refuse them.
                 unknown = set(params) - {f.name for f in dataclasses.fields(made) if f.init}
                 if not unknown or not isinstance(made, type):
                     return TypeAdapter(made).validate_python(dict(params))
@@ -94,7 +94,7 @@ class Catalogue:
         module, _, attribute = place.partition(":")
         try:
             found = importlib.import_module(module)
-        except Exception as error:  # whatever a user's module does while it is imported
+        except Exception as error:  # a user's module may raise anything while it is imported
             why = f"{type(error).__name__}: {error}"
             raise CoterieError(
                 f"{self.kind}.name: cannot import '{module}' for '{place}': {why}", code="component-not-found"

@@ -13,7 +13,7 @@ from coterie.core.errors import CoterieError
 
 
 class RemoteModels(Protocol):
-    """Models (n, P) that still lie where they were trained: a mean of them need not bring them here."""
+    """Models (n, P) that are still stored where they were trained: their mean can be computed there."""
 
     @property
     def dtype(self) -> torch.dtype: ...
@@ -24,13 +24,13 @@ class RemoteModels(Protocol):
     def __len__(self) -> int: ...
 
     def combined(self, share: Tensor) -> Tensor:
-        """share (K, n) @ models, computed where they lie."""
+        """share (K, n) @ models, computed where they are stored."""
 
     def gathered(self) -> Tensor:
         """All of them, brought here (once)."""
 
     def norms(self, choice: Tensor | None) -> Tensor:
-        """The norm of each update (n,), computed where the models lie (see `screening.norms_of`)."""
+        """The norm of each update (n,), computed where the models are stored (see `screening.norms_of`)."""
 
 
 @explained
@@ -47,7 +47,7 @@ class Fitted:
 
     @property
     def theta(self) -> Tensor | None:
-        """The trained models (n, P), brought here if they lie elsewhere; None where none were sent."""
+        """The trained models (n, P), fetched if they are stored elsewhere; None if none were sent."""
         return self.sent if self.sent is None or isinstance(self.sent, Tensor) else self.sent.gathered()
 
     @property

@@ -28,7 +28,7 @@ class Purpose(IntEnum):
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:
     """The generator of (seed, purpose, words), the same everywhere and always."""
-    # The number of words is part of the key: SeedSequence alone cannot tell [1] from [1, 0].
+    # The number of words is part of the key: SeedSequence alone does not distinguish [1] from [1, 0].
     return np.random.default_rng(np.random.SeedSequence([seed, int(purpose), len(words), *words]))
 
 

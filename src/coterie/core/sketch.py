@@ -1,4 +1,4 @@
-"""Sketches: a few numbers that stand for a long vector, so that inner products and distances survive on average.
+"""Sketches: a few numbers in place of a long vector, such that inner products and distances are kept on average.
 
 A count sketch (Charikar et al. 2002): every entry of the vector is added, with a random sign, to one of `size` buckets.
 Inner products of sketches are unbiased estimates of those of the vectors. Everyone uses the same buckets and signs.

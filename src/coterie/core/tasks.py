@@ -32,8 +32,8 @@ from coterie.core.references import (
 class Fit:
     """Train from `start`: mean loss + mu/2 |theta - anchor|^2, with frozen logits and sample weights if given.
 
-    An auxiliary training, whose result is only looked at (to cluster, to find a newcomer's place), says keep=False: it
-    starts with a fresh optimiser and leaves nothing at the client, whatever `local` says.
+    An auxiliary training, which only serves to cluster clients or to place a newcomer, has keep=False: it
+    starts with a fresh optimiser and leaves nothing at the client, regardless of `local`.
     """
 
     usage: ClassVar[str] = "Fit(All(w), local=self.local)"
@@ -67,7 +67,7 @@ class Fit:
 
     @property
     def keeps_optimizer(self) -> bool:
-        """Whether the optimiser goes on from the state the client kept, and its state is kept again."""
+        """Whether the optimiser continues from the state that the client kept, and its state is kept again."""
         return self.keep and self.local.keep_optimizer
 
     @property

@@ -20,7 +20,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(why: KeyboardInterrupt) -> int:
-    """As a shell tells it: 128 and the number of the signal."""
+    """As in a shell: 128 plus the number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(why, Terminated) else signal.SIGINT)
 
 

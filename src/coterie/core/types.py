@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-# Of every class of settings: an unknown key is an error, and so is a number that is none.
+# Of every class of settings: an unknown key is an error, and so are NaN and infinity.
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 Cosine: TypeAlias = Annotated[float, Field(ge=-1, le=1)]

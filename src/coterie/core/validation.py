@@ -16,7 +16,7 @@ RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = True) -> CoterieError:
-    """One line per key, each naming the full key. named: beside its own keys, the thing takes a `name`."""
+    """One line per key, each naming the full key. named: whether it has a `name` besides its own keys."""
     faults: dict[str, list[tuple[str, str, str]]] = {}  # per key: type, what is wrong, what was given
     for fault in error.errors():
         loc = [str(part) for part in fault["loc"] if not _is_branch(str(part))]

@@ -32,10 +32,10 @@ class Visit:
     tasks: tuple[Task, ...]
     ids: Tensor  # ascending
     moment: Moment
-    keep: bool = True  # False: clients forget what this visit would have them keep (a look, not a step)
+    keep: bool = True  # False: clients forget what this visit would have them keep (an evaluation, not a step)
 
     def tasks_for(self, client: int) -> tuple[Task | None, ...]:
-        """The tasks as this client gets them: None where it is not meant."""
+        """The tasks for this client: None where a task is not for it."""
         return tuple(t if t.on is None or client in self._on(t) else None for t in self.tasks)
 
     def _on(self, task: Task) -> frozenset[int]:
@@ -58,18 +58,18 @@ class Missing:
 
     @property
     def who(self) -> str:
-        """How the client is called in a message."""
+        """The client, as named in messages."""
         return client_name(None, self.client) if self.name is None else client_name([self.name], 0)
 
     @property
     def diverged(self) -> bool:
-        """Whether its numbers became NaN or Inf, by what it says itself: a reason is all that comes over a network."""
+        """Whether its training diverged to NaN or Inf, read from the reason: over a network nothing else is sent."""
         return NOT_FINITE in self.reason
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a visit brought back: a reply per task, and who is missing from all of them."""
+    """The result of a visit: a reply per task, and the clients that are missing from all of them."""
 
     replies: tuple[Reply, ...]
     missing: tuple[Missing, ...]
@@ -84,7 +84,7 @@ class Engine(Protocol):
         """Carry the tasks out and bring the answers back, by ascending client id."""
 
     def close(self) -> None:
-        """Let go of processes and connections."""
+        """Release processes and connections."""
 
 
 @runtime_checkable
@@ -92,7 +92,7 @@ class WaitsForClients(Protocol):
     """An engine whose clients come and go."""
 
     def wait(self) -> None:
-        """Before a round: until enough clients are there."""
+        """Before a round: wait until enough clients are connected."""
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ class RejectionListener(Protocol):
 
 @dataclass
 class Traffic:
-    """What really went over a wire."""
+    """What was actually sent over the network."""
 
     messages: int = 0
     down: int = 0  # bytes
@@ -134,7 +134,7 @@ Tree = TypeVar("Tree")
 
 
 def restrict(tree: Tree, ids: Tensor) -> Tree:
-    """The same tasks, knowing of these clients only: what is sent to them."""
+    """The same tasks, restricted to these clients: what is sent to them."""
     if isinstance(tree, ByClient):
         return tree.only(ids)  # type: ignore[return-value]
     if isinstance(tree, tuple):
@@ -156,7 +156,7 @@ class ReplyBuilder:
         self._models: dict[int, Tensor] = {}
 
     def add(self, client: int, answers: Sequence[Answer | None]) -> None:
-        """What a client answered; nothing of it is needed afterwards."""
+        """Add the answers of a client. They are copied, so the caller may discard them."""
         for number, answer in enumerate(answers):
             if answer is None:
                 continue
@@ -211,7 +211,7 @@ class ReplyBuilder:
 def _evaluated(ids: Tensor, n: Tensor, seen: Sequence[EvaluateAnswer]) -> Evaluated:
     def column(name: str, dtype: torch.dtype | None = None) -> Tensor:
         values = torch.tensor([getattr(a, name) for a in seen], dtype=dtype)
-        values[n == 0] = torch.nan  # of no samples there is no score
+        values[n == 0] = torch.nan  # without samples there is no score
         return values
 
     shares = [a.shares for a in seen if a.shares is not None]
@@ -220,7 +220,7 @@ def _evaluated(ids: Tensor, n: Tensor, seen: Sequence[EvaluateAnswer]) -> Evalua
     mae, constant, variance = (column(name, torch.float64) for name in ERRORS)
     if bool(mae.isnan().all()):
         return Evaluated(ids, n, column("loss"), *scores)
-    # A regression: in the targets' own units, whose squares single precision may not hold.
+    # A regression: in the targets' own units, whose squares may overflow single precision.
     loss = column("loss", torch.float64)
     return Evaluated(ids, n, loss, *scores, mae, constant, variance, _levels(seen))
 

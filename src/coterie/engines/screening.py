@@ -24,7 +24,7 @@ from coterie.core.replies import Fitted, RemoteModels, Reply
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
 
-SMALLEST = 5  # replies; among fewer, the median says little
+SMALLEST = 5  # replies; with fewer, the median means little
 CHUNK = 1 << 21  # numbers that are subtracted at a time
 
 
@@ -37,7 +37,7 @@ class Screened:
 
 
 def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale: float) -> Screened:
-    """Compare the norms of a visit's updates. bound: 0 is none; scale: the largest median of earlier rounds."""
+    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds."""
     rejected: dict[int, Missing] = {}
     medians: list[float] = []
     for task, reply in zip(tasks, replies, strict=True) if bound else ():
@@ -50,7 +50,7 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
         if known:
             medians.append(median)
         least = max(scale if known else 0.0, median) or _size_of(task.start)
-        if not least or not math.isfinite(least):  # most have diverged: nobody stands out
+        if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
             continue
         allowed = bound * least * _more_steps(task, reply.n)
         for i in torch.nonzero(~(norms <= allowed))[:, 0].tolist():
@@ -76,7 +76,7 @@ def _only(value: Tensor | RemoteModels | None, rows: Tensor) -> Tensor | RemoteM
 
 
 class SelectedModels:
-    """Some rows of models that lie elsewhere."""
+    """Some rows of remote models."""
 
     def __init__(self, whole: RemoteModels, rows: Tensor) -> None:
         self._whole, self._rows, self.dtype = whole, rows, whole.dtype
@@ -151,7 +151,7 @@ def _starts(start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor | None:
 
 
 def _size_of(start: Ref) -> float:
-    """The norm of what clients start from: how far is far, where most did not move at all."""
+    """The norm of what clients start from: the scale to compare with if most did not move at all."""
     vectors = None if isinstance(start, Estimated) else vectors_of(start)
     return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from coterie.core.codec import TYPES, pack, unpack
 
-ALIGN = 64  # bytes: a cache line, and what vector instructions like best
+ALIGN = 64  # bytes: a cache line, and the alignment of vector instructions
 
 
 class Block:

@@ -115,7 +115,7 @@ class _Worker:
             target=_serve, args=(model, federation, theirs, inherited, runner), daemon=True, name="coterie-worker"
         )
         with warnings.catch_warnings():
-            # Python 3.12 warns of any fork beside threads; the worker touches no lock that one could hold.
+            # Python 3.12 warns of any fork with threads; the worker uses no lock that a thread could hold.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
@@ -168,7 +168,7 @@ class Workers:
                     again = self._replace(worker, sent, tried, missing)
                     chunks.extend((client,) for client in again)
                     continue
-                # The worker goes on with its next chunk (and its other lane) while this one is read.
+                # The worker continues with its next chunk (and its other lane) while this one is read.
                 clients = worker.chunk
                 self._give(worker, chunks)
                 for client, result in zip(clients, received.results, strict=True):
@@ -194,12 +194,12 @@ class Workers:
         self._workers = []
 
     def _send(self, worker: _Worker, message: object, lane: int) -> None:
-        # A dead worker is found when its answer is waited for.
+        # A dead worker is noticed while waiting for its answer.
         with contextlib.suppress(OSError):
             worker.channel.send(message, lane)
 
     def _replace(self, dead: _Worker, sent: _BeginVisit, tried: set[int], missing: dict[int, Missing]) -> list[int]:
-        """A new worker in the place of a dead one; returns which of its clients are tried again."""
+        """Replace a dead worker; returns which of its clients are tried again."""
         dead.stop()
         code = dead.process.exitcode
         again = [c for c in dead.chunk if c not in tried]

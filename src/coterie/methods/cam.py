@@ -1,12 +1,12 @@
 """Fed-CAM: a global model and the cluster's model, added. Wraps any method with hard clusters.
 
 Ma et al., Structured Federated Learning through Clustered Additive Modeling, NeurIPS 2023 (Algorithm 1).
-y = h(x; Theta_g) + f(x; Theta_k): the base method trains, scores and clusters what the global model leaves over, and
-the global model is trained on what the cluster models leave over, both from the round's start.
+y = h(x; Theta_g) + f(x; Theta_k): the base method trains, scores and clusters residuals of the global model, and the
+global model is trained on residuals of the cluster models, both from the round's start.
 The server sees what the base method sees, and needs the mean of the clients' copies of Theta_g.
 
-A global warm-up takes `warmup` rounds. A local one needs no server and takes none: in the first round all clients that
-are there train alone for as long as `warmup` rounds would take, the base clusters these warm models, and the joint
+A global warm-up takes `warmup` rounds. A local one needs no server and takes none: in the first round all available
+clients train alone for as long as `warmup` rounds would take, the base clusters these warm models, and the joint
 rounds start from the cluster models, as in Algorithm 1 (the paper's 100 rounds with 30 of local warm-up are 70 here).
 Eq. 4 and 13 scale the client's gradient by n_i/n, which would freeze it: the plain gradient is used, as in the
 authors' code (all of it: `cam-authors`). So is the mean per cluster; `cluster_update="eq6"` is as printed.
@@ -50,7 +50,7 @@ class CAM:
     weights: Weighting = "size"
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Additive:
-        """Theta_g at random, beside the base method's own start."""
+        """A random Theta_g, and the base method's own start."""
         base = self.base.init(model, roster, rng)
         refuse_soft_clusters(self.base, base)
         return Additive(model.init(rng), base, model.init(rng), 0)
@@ -61,7 +61,7 @@ class CAM:
         return int(self.warmup_by == "local" or isinstance(self.base, StoCFL))
 
     def round(self, state: Additive, cohort: Cohort, ask: Ask) -> Additive:
-        """Warm up, or the base method's round on residuals with the global model trained beside it."""
+        """Warm up, or the base method's round on residuals while the global model is trained too."""
         if self.warmup_by == "global" and state.rounds < self.warmup:
             return self.warm_up(state, ask)
         if self.warmup_by == "local" and state.rounds == 0 and self.warmup:
@@ -72,7 +72,7 @@ class CAM:
         return state.after(base, residual.trained(self.weights), residual.references)
 
     def residual(self, state: Additive, ask: Any, train: bool = True) -> Residual:
-        """`ask` as the base method gets it. train: whether Theta_g trains beside cluster models."""
+        """`ask` as the base method gets it. train: whether Theta_g trains together with cluster models."""
         return Residual(ask, state.theta_g, state.references, self.local, self.lam, train)
 
     def warm_up(self, state: Additive, ask: Ask) -> Additive:

@@ -1,4 +1,4 @@
-"""`ask` as CAM hands it to the method it wraps: whatever that trains or scores is a residual of the global model."""
+"""`ask` as CAM gives it to the method it wraps: all that it trains or scores is a residual of the global model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Residual:
         single = isinstance(task, Fit | Score | Evaluate)
         tasks = [task] if isinstance(task, Fit | Score | Evaluate) else list(task)
         out: list[Task] = []
-        mine: list[int] = []  # where the base's own tasks stand among those sent
+        mine: list[int] = []  # the positions of the base's own tasks among those sent
         for one in tasks:
             several, own = self.rewrite(one)
             mine.append(len(out) + own)
@@ -64,7 +64,7 @@ class Residual:
         return shared
 
     def rewrite(self, task: Task) -> tuple[list[Task], int]:
-        """The task on residuals, with whatever else trains in the same visit, and where among these it stands."""
+        """The task on residuals, with the other tasks of the same visit, and its position among them."""
         if isinstance(task, Evaluate):
             return [task], 0
         if isinstance(task, Score):
@@ -84,7 +84,7 @@ class Residual:
         return dataclasses.replace(ref, given=self.scored_with()) if isinstance(ref, Best) else ref
 
     def train(self, task: Fit, start: Ref) -> tuple[list[Task], int]:
-        """Eq. 12 and 14: both models are trained on what the other leaves over at the round's start."""
+        """Eq. 12 and 14: each model is trained on the residuals of the other at the round's start."""
         fit = self.held(dataclasses.replace(task, start=start, offset=self.shared), start)
         return ([fit, self.beside(task, start)] if self.train_shared else [fit]), 0
 

@@ -1,6 +1,6 @@
 """Fed-CAM around each method with hard clusters: IFCA-CAM, FeSEM-CAM and WeCFL-CAM are the paper's.
 
-y = h(x; Theta_g) + f(x; Theta_k): the method trains, scores and clusters what a global model leaves over. `cam` says
+y = h(x; Theta_g) + f(x; Theta_k): the method trains, scores and clusters residuals of a global model. `cam` describes
 how, and wraps any other method, or a variant of one: method.name=cam method.base.name=wecfl-authors.
 FeSEM-CAM weighs k-means by n_i (Eq. 10-11); the authors' code does not (base.kmeans_weights: equal).
 """
@@ -23,14 +23,14 @@ from coterie.methods.wecfl import WeCFL
 
 @dataclass(frozen=True, config=STRICT)
 class IFCACAM(CAM):
-    """IFCA on what a global model leaves over (IFCA-CAM)."""
+    """IFCA on the residuals of a global model (IFCA-CAM)."""
 
     base: IFCA = IFCA()
 
 
 @dataclass(frozen=True, config=STRICT)
 class FeSEMCAM(CAM):
-    """FeSEM on what a global model leaves over (FeSEM-CAM)."""
+    """FeSEM on the residuals of a global model (FeSEM-CAM)."""
 
     base: FeSEM = FeSEM(features="classifier", kmeans_weights="size", weights="size")  # section 5, Eq. 10-11
     warmup_by: WarmUpBy = "local"
@@ -39,7 +39,7 @@ class FeSEMCAM(CAM):
 
 @dataclass(frozen=True, config=STRICT)
 class WeCFLCAM(CAM):
-    """WeCFL on what a global model leaves over (WeCFL-CAM)."""
+    """WeCFL on the residuals of a global model (WeCFL-CAM)."""
 
     base: WeCFL = WeCFL()
     warmup_by: WarmUpBy = "local"
@@ -48,20 +48,20 @@ class WeCFLCAM(CAM):
 
 @dataclass(frozen=True, config=STRICT)
 class FedGroupCAM(CAM):
-    """FedGroup on what a global model leaves over."""
+    """FedGroup on the residuals of a global model."""
 
     base: FedGroup = FedGroup()
 
 
 @dataclass(frozen=True, config=STRICT)
 class StoCFLCAM(CAM):
-    """StoCFL on what a global model leaves over."""
+    """StoCFL on the residuals of a global model."""
 
     base: StoCFL = StoCFL()
 
 
 @dataclass(frozen=True, config=STRICT)
 class CFLCAM(CAM):
-    """CFL on what a global model leaves over."""
+    """CFL on the residuals of a global model."""
 
     base: CFL = CFL()

@@ -1,5 +1,5 @@
-"""What CAM's base measures from a model of an earlier round (FedGroup's first updates, StoCFL's representations, the
-forks of CFL) is given Theta_g as it was when that model came to be measured from: measures of different rounds stay
+"""CAM's base may measure updates from a model of an earlier round (FedGroup's first updates, StoCFL's representations,
+the splits of CFL). These measurements use Theta_g as it was in that round, so that those of different rounds are
 comparable."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coterie.core.tasks import Fit
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Models that the base measures updates from, and Theta_g when each came to be one (see `measured_from`)."""
+    """Models that the base measures updates from, and Theta_g when each was first used so (see `measured_from`)."""
 
     models: Tensor  # (r, P)
     shared: Tensor  # (r, P)

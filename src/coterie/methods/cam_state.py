@@ -1,4 +1,4 @@
-"""What CAM knows after a round, and which methods it can wrap."""
+"""The state of CAM after a round, and which methods it can wrap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Additive:
 
     shared: Tensor  # (P,) Theta_g
     base: Any
-    warm: Tensor  # (P,) where clients begin a warm-up of their own (local_unclustered)
+    warm: Tensor  # (P,) where clients start their own warm-up (local_unclustered)
     rounds: int  # done so far
     reference: Tensor | None = None  # (r, P) Theta_g to measure with, for each model that the base measures from
 

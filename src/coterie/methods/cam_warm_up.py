@@ -1,4 +1,4 @@
-"""CAM's warm-up: rounds of FedAvg for Theta_g, or a local one, in which everyone trains at a stretch without it."""
+"""CAM's warm-up: rounds of FedAvg for Theta_g, or one long local training of all clients without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WarmUpBy: TypeAlias = Literal["global", "local"]
 
 
 def stretched(local: Local, rounds: int) -> Local:
-    """The training of that many rounds at a stretch, which leaves no optimiser state behind."""
+    """The training of that many rounds as one, which leaves no optimiser state behind."""
     once = dataclasses.replace(local, keep_optimizer=False)
     if once.steps is not None:
         return dataclasses.replace(once, steps=once.steps * rounds)
@@ -33,7 +33,7 @@ def stretched(local: Local, rounds: int) -> Local:
 
 @dataclass(eq=False)
 class WarmUp:
-    """`ask` in a local warm-up: everyone trains for as long as `rounds` rounds take, without a global model."""
+    """`ask` in a local warm-up: all clients train for as long as `rounds` rounds take, without a global model."""
 
     ask: Any
     references: References
@@ -47,7 +47,7 @@ class WarmUp:
         return replies[0] if single else replies
 
     def rewrite(self, task: Task) -> Task:
-        """What is trained is trained for longer; what is measured is measured as it always will be."""
+        """Trainings take longer; measurements are the same as in later rounds."""
         task = dataclasses.replace(task, on=self.everyone) if task.on is None else task
         if not isinstance(task, Fit):
             return task
@@ -58,7 +58,7 @@ class WarmUp:
 
 
 def warmed_up_alone(base: Any, state: Additive, cohort: Cohort, ask: Ask, rounds: int) -> Additive:
-    """A long round of the base without Theta_g, by everyone who is there: warm models, and their clusters."""
+    """A long round of the base without Theta_g, by all available clients: warm models, and their clusters."""
     nothing, everyone = torch.zeros_like(state.shared), cohort.roster.ids
     warm = WarmUp(ask, References.of(state.base, None, nothing), everyone, rounds)
     after = base.round(state.base, dataclasses.replace(cohort, ids=everyone), warm)

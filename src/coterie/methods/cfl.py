@@ -20,8 +20,9 @@ import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from coterie.clustering.algorithms import bipartition, cosines
 from coterie.clustering.averaging import Weighting, mean_by, weigh
+from coterie.clustering.linkage import bipartition
+from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass

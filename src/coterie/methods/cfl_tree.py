@@ -7,8 +7,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import cosines
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local

@@ -8,8 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from coterie.clustering.algorithms import CountRule
-from coterie.clustering.cluster_count import choose_k
+from coterie.clustering.cluster_count import CountRule, choose_k
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError, QuorumError
 

@@ -5,8 +5,7 @@ upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, e
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
 The server sees every client's representation, and means of models.
-A client that has not been met joins the cluster whose mean representation is nearest; with models and updates, which
-depend on where training began, the center of least loss on its data. New clusters keep the numbers that they overlap.
+A new client joins the cluster of the nearest mean representation or, for models and updates, the center of least loss.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
-from coterie.clustering.algorithms import nearest
 from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.kmeans import nearest
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.local import Local
@@ -33,7 +32,8 @@ from coterie.core.types import STRICT
 from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import enough_clients, too_few
 from coterie.methods.composed_clustering import LowerLevel
-from coterie.methods.composed_kit import Kit, Represented, averaged_by_place, overlapping, regrouped
+from coterie.methods.composed_groups import averaged_by_place, overlapping, regrouped
+from coterie.methods.composed_kit import Kit, Represented
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.hard_clusters import assigned, by_angle, joined_by_loss
 

@@ -8,17 +8,9 @@ from pydantic import model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.algorithms import (
-    Linkage,
-    agglomerate,
-    cosines,
-    distances,
-    edc_features,
-    fresh_kmeans,
-    greedy_merge,
-    madc,
-    split_all,
-)
+from coterie.clustering.kmeans import fresh_kmeans
+from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
+from coterie.clustering.similarity import cosines, distances, edc_features, madc
 from coterie.core.cohort import Cohort
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT
@@ -39,12 +31,10 @@ class LowerLevel:
     def _fits_together(self) -> LowerLevel:
         if self.by_cosine and self.threshold is None:
             raise ValueError(
-                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are alike"
+                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are similar"
             )
         if self.by_cosine and self.distance not in ("cosine", "euclidean"):
-            raise ValueError(
-                f"clustering '{self.clustering}' looks at cosines; distance '{self.distance}' does not apply"
-            )
+            raise ValueError(f"clustering '{self.clustering}' uses cosines; distance '{self.distance}' does not apply")
         if self.distance == "madc" and self.clustering != "agglomerative":
             raise ValueError("distance 'madc' is a matrix, not coordinates: use clustering 'agglomerative'")
         if self.linkage == "ward" and self.distance != "euclidean":
@@ -53,7 +43,7 @@ class LowerLevel:
 
     @property
     def by_cosine(self) -> bool:
-        """Whether the clustering looks at nothing but cosines."""
+        """Whether the clustering uses cosines only."""
         return self.clustering in ("merge", "bipartition")
 
     @property

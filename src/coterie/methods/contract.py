@@ -1,6 +1,6 @@
 """What a method is: a frozen dataclass whose fields are its paper's hyper-parameters, and three functions.
 
-A state is a tensor or a frozen dataclass of tensors and numbers; nothing else is needed to go on.
+A state is a tensor or a frozen dataclass of tensors and numbers; nothing else is needed to resume a run.
 
 A method may carry a `revision` (a class attribute, or a property where only some settings are concerned; 0 if absent).
 Raise it with a correction that changes results: outcomes computed before then count as stale (`coterie reproduce`).
@@ -27,7 +27,7 @@ State = TypeVar("State")
 class Ask(Protocol):
     """Ask the cohort (or a task's own `on`); a list of tasks is ONE visit, so every tensor travels once.
 
-    Raises NoAnswerError where nobody answers any of the tasks; a round that does not catch it changes no state.
+    Raises NoAnswerError if no client answers any of the tasks; a round that does not catch it changes no state.
     """
 
     @overload
@@ -60,11 +60,11 @@ class Admits(Protocol[State]):
     """A method with a rule for clients that its state does not know yet; others predict for anyone as they are."""
 
     def admit(self, state: State, cohort: Cohort, ask: Ask) -> State:
-        """A state that knows these clients too, with nobody retrained."""
+        """A state that includes these clients, without retraining."""
 
 
 def admitted(method: object, state: State, cohort: Cohort, ask: Ask) -> State:
-    """The state that knows these clients too; as it was where the method has no rule for them, or nobody answers."""
+    """The state that includes these clients; unchanged if the method has no rule for them or none answers."""
     if not isinstance(method, Admits):
         return state
     try:

@@ -1,4 +1,4 @@
-"""Ditto: FedAvg's model, and beside it a personal model per client that is held near it.
+"""Ditto: FedAvg's model, and a personal model per client that is kept near it.
 
 Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021 (Algorithm 1):
 v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w)). Personal models stay with their clients.
@@ -25,7 +25,7 @@ from coterie.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, config=STRICT)
 class Ditto(FedAvg):
-    """FedAvg, and beside it a personal model per client that is held near the shared one."""
+    """FedAvg, and a personal model per client that is kept near the shared one."""
 
     paper: ClassVar[str] = "Li et al. 2021, arXiv:2012.04221"
 

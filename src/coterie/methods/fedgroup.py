@@ -3,7 +3,7 @@
 Duan et al., FedGroup: Efficient Clustered Federated Learning via Decomposed Data-Driven Measure, 2021 (Alg. 2, 3).
 Group cold start: alpha * m clients are pre-trained from w0; their updates are clustered by EDC (truncated SVD, cosine
 with the m directions, k-means++) or by MADC (complete linkage). A group starts at w0 + mean update (line 16 as printed
-would leave w0 out). Client cold start (Eq. 9): anyone else joins the group whose update is most alike, and stays.
+would leave w0 out). Client cold start (Eq. 9): any other client joins the group of the most similar update.
 Inter-group aggregation (line 18) with eta_g.
 The server sees the single updates of the cold start; after that, means are enough.
 The authors' code is `fedgroup-authors`; the ablations RCC and RAC are `fedgroup-rcc` and `fedgroup-rac`.
@@ -60,7 +60,7 @@ class FedGroup:
         return averaged(state, reply, reply.chosen, weigh(reply, self.weights)).between(self.eta_g)
 
     def meet(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
-        """Client cold start: whoever is new joins a group before it trains."""
+        """Client cold start: a new client joins a group before it trains."""
         return admitted(self, state, cohort, ask)
 
     def fit(self, state: Groups, on: Tensor) -> Fit:
@@ -68,7 +68,7 @@ class FedGroup:
         return Fit(Pick(state.centers, state.labels), local=self.local, on=on)
 
     def probe(self, state: Groups, on: Tensor) -> Fit:
-        """A pre-training, which only shows a client's first update."""
+        """A pre-training, which only measures a client's first update."""
         return Fit(All(state.w0), local=self.pretrain or self.local, keep=False, on=on)
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
@@ -90,7 +90,7 @@ class FedGroup:
         return state.predictor() if len(state.updates) else Evaluate((All(state.w0),))
 
     def admit(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
-        """Eq. 9: pre-train from w0 and join the group whose update is most alike."""
+        """Eq. 9: pre-train from w0 and join the group with the most similar update."""
         unmet = state.unmet(cohort.ids)
         if not len(state.updates) or not len(unmet):
             return state

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.algorithms import agglomerate, by_first_member, edc_features, fresh_kmeans, madc
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.kmeans import fresh_kmeans
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import agglomerate
+from coterie.clustering.similarity import edc_features, madc
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.replies import Fitted
@@ -22,19 +25,19 @@ Grouping: TypeAlias = Literal["edc", "madc"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Groups(Clusters):
-    """Groups, their first updates, and the model everyone is measured from. One group without updates: not begun."""
+    """Groups, their first updates, and the model they are measured from. One group without updates: not begun."""
 
     w0: Tensor  # (P,)
     updates: Tensor  # (m, d), or (0, d) before the cold start
-    clustered: Tensor  # ids of those who made the groups
+    clustered: Tensor  # ids of the clients that formed the groups
 
     def measured_from(self) -> Tensor:
-        """w0, from which everyone is pre-trained."""
+        """w0, from which all clients are pre-trained."""
         return self.w0[None]
 
     @staticmethod
     def none(w0: Tensor, features: Tensor) -> Groups:
-        """Before the cold start there is w0, and nobody belongs anywhere."""
+        """Before the cold start: w0, and no client has a group."""
         nobody = torch.empty(0, dtype=torch.int64)
         return Groups(w0[None], ByClient.empty(), features, w0, w0.new_empty(0, len(features)), nobody)
 

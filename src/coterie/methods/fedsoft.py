@@ -7,8 +7,8 @@ U = sum_s u_s and c = sum_s u_s c_s / U. Its solution w_k is its personal model,
 The server sees the single models and importance weights.
 
 A newcomer predicts with the centers mixed by the votes of its own samples.
-The paper does not say where training starts. The defaults are the authors': independent centers, clients go on from
-their own last models. With deep networks these drift apart, and a mean of unrelated models is no model: then draw
+The paper does not say where training starts. The defaults are the authors': independent centers, and clients continue
+from their own last models. With deep networks these drift apart, and their mean is useless: then draw
 centers near one start (`centers_init="near"`) and start clients from their mix of them (`start_from="centers"`); hidden
 clusters are then found less often (rotated digits: ARI 0.5, not 1).
 """
@@ -44,7 +44,7 @@ NEAR = 0.1  # of the way from one start to independent random models
 @takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedSoft:
-    """Clients are mixtures of clusters; one proximal problem each, personal models for free."""
+    """Clients are mixtures of clusters; one proximal problem per client gives personal models too."""
 
     paper: ClassVar[str] = "Ruan and Joe-Wong 2022, arXiv:2112.06053"
     later: ClassVar[Mapping[str, Any]] = {"centers_init": "random", "unvoted": "distinct"}

@@ -22,13 +22,13 @@ from coterie.core.errors import NoAnswerError
 from coterie.core.tasks import Score
 from coterie.methods.contract import Ask
 
-TINY = 1e-200  # the least weight that can be drawn by
+TINY = 1e-200  # the least weight in a draw
 Unvoted: TypeAlias = Literal["distinct", "keep", "average"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Soft:
-    """S centers, how much of each a client is, and where personal models begin."""
+    """S centers, the share of each in a client, and where personal models start."""
 
     centers: Tensor  # (S, P)
     u: ByClient  # (n, S) importance weights of the clients met so far
@@ -37,7 +37,7 @@ class Soft:
 
 
 def estimated(state: Soft, cohort: Cohort, tau: int, sigma: float, ask: Ask) -> Soft:
-    """u_ks = max(share of votes, sigma), for whoever has none, or one that is tau rounds old."""
+    """u_ks = max(share of votes, sigma), for clients that have none, or one that is tau rounds old."""
     since = state.estimated.at(cohort.ids, default=cohort.round - tau)
     who = cohort.ids[~state.u.has(cohort.ids) | (cohort.round - since >= tau)]
     if not len(who):
@@ -60,7 +60,7 @@ def shares(ids: Tensor, u: Tensor, sigma: float, cohort: Cohort) -> Tensor:
 
 
 def of_everyone(v: Tensor, u: Tensor, sigma: float, unvoted: Unvoted) -> Tensor:
-    """Weights (S, n) where everyone counts, but for centers without a vote that keep their model."""
+    """Weights (S, n) of all clients; zero for centers without a vote, which keep their models."""
     voted = (u > torch.tensor(sigma, dtype=u.dtype)).any(0)
     copies = int(voted.sum()) == 1  # the mean of all clients would be the one center they vote for
     return v * voted[:, None] if unvoted == "keep" or (unvoted == "distinct" and copies) else v

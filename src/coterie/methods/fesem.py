@@ -4,9 +4,9 @@ Xie et al., Multi-Center Federated Learning, 2021 (Eq. 5-7): assign each client 
 a center by the mean of its clients' models, send it to them, train locally, repeat.
 The server sees every client's model (its `features` part decides the cluster).
 
-k-means++ finds the first clusters; from then on the paper's EM goes on from the last round's centers.
+k-means++ finds the first clusters; later rounds continue the paper's EM from the last round's centers.
 Everyone takes part in the paper. Where few do, the first clustering sees more of them than the round's cohort (`alpha`,
-as in FedGroup): out of a handful of clients k-means cannot tell the kinds.
+as in FedGroup): k-means cannot find the clusters from a handful of clients.
 A client the server has not met joins the center of least loss on its own data, before it trains.
 FeSEM as the authors of WeCFL and of FedGroup run it is `fesem-authors`.
 """
@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from coterie.clustering.algorithms import fresh_kmeans, warm_kmeans
 from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.kmeans import fresh_kmeans, warm_kmeans
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
@@ -50,7 +50,7 @@ class FeSEM:
     alpha: NonNegativeInt = 20  # the first clustering asks at least alpha * k clients, if there are that many
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
-        """One common start: clients part by what they learn from it."""
+        """One common start; clients differ by what they learn from it."""
         enough_clients(self.k, roster)
         return Clusters(model.init(rng)[None], ByClient.empty(), model.part(self.features))
 
@@ -72,7 +72,7 @@ class FeSEM:
         return weigh(reply, how)
 
     def meet(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
-        """Those of the cohort that are new find their clusters before they train."""
+        """New clients of the cohort find their clusters before they train."""
         return admitted(self, state, cohort, ask)
 
     def taking_part(self, state: Clusters, cohort: Cohort) -> Tensor:

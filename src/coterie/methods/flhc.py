@@ -3,7 +3,7 @@
 Briggs, Fan and Andras, Federated Learning with Hierarchical Clustering of Local Updates, IJCNN 2020 (Algorithm 1).
 The server sees the single updates of the clustering round; before and after it, means are enough.
 In the clustering round every client is asked, as in the paper, up to `cluster_at_most` drawn at random: all pairs of
-updates are compared, so their number is what bounds memory. `cluster_on="cohort"` asks the round's cohort only.
+updates are compared, so memory limits their number. `cluster_on="cohort"` asks the round's cohort only.
 A client that was not clustered trains from the same model as those that were and joins the nearest mean update.
 """
 
@@ -17,8 +17,9 @@ import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch.nn import functional
 
-from coterie.clustering.algorithms import Linkage, Metric, agglomerate, distances
 from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.linkage import Linkage, agglomerate
+from coterie.clustering.similarity import Metric, distances
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
@@ -89,7 +90,7 @@ class FLHC:
         return clustered(state, reply, labels, weights)
 
     def predictor(self, state: Hierarchy) -> Evaluate:
-        """A client predicts with its cluster's model (before the clustering: with the one there is)."""
+        """A client predicts with its cluster's model (before the clustering: with the shared one)."""
         return Evaluate((All(state.centers[0]),)) if state.stem is None else state.predictor()
 
     def admit(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:

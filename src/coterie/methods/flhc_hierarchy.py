@@ -1,4 +1,4 @@
-"""What FL+HC keeps of its one clustering: where the clients stood, and how those that come later find their cluster."""
+"""What FL+HC keeps of its one clustering: mean updates, by which later clients find their cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import Metric
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.similarity import Metric
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted
@@ -19,9 +19,9 @@ from coterie.methods.hard_clusters import Clusters, assigned, by_angle
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hierarchy(Clusters):
-    """Clusters, and where the clients stood when they were clustered (None before)."""
+    """Clusters, and the mean updates by which they were found (None before)."""
 
-    stem: Tensor | None = None  # (P,) the model all updates began at
+    stem: Tensor | None = None  # (P,) the model that all updates started from
     updates: Tensor | None = None  # (K, d) mean update of each cluster
 
     def measured_from(self) -> Tensor:
@@ -30,7 +30,7 @@ class Hierarchy(Clusters):
 
 
 def clustered(state: Hierarchy, reply: Fitted, labels: Tensor, weights: Tensor) -> Hierarchy:
-    """Those who trained from the one model there was are in these clusters, whose models are their means."""
+    """Put the clients that trained from the shared model into these clusters, whose models are their means."""
     stem = state.centers[0]
     means = mean_by(labels, reply.models, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
     members = state.labels.put(reply.ids, labels)

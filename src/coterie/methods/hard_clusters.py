@@ -1,4 +1,4 @@
-"""What hard clustering methods share: K models, who belongs to which, and how the unmet begin."""
+"""What hard clustering methods share: K models, the cluster of each client, and how new clients start."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import cosines
 from coterie.clustering.averaging import mean_by
+from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.references import Pick
@@ -20,25 +20,25 @@ from coterie.methods.contract import Ask
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """K models and who belongs to which."""
+    """K models and the cluster of each client."""
 
     centers: Tensor  # (K, P)
     labels: ByClient  # of the clients met so far
     features: Tensor  # positions in a model that represent a client: never running statistics
 
     def represent(self, theta: Tensor) -> Tensor:
-        """What of these models (or updates) is compared."""
+        """The part of these models (or updates) that is compared."""
         first, last = int(self.features[0]), int(self.features[-1])
         if last - first + 1 == len(self.features):
             return theta[..., first : last + 1]  # a view, not a copy
         return theta[..., self.features]
 
     def unmet(self, ids: Tensor) -> Tensor:
-        """Those of the clients that belong to no cluster yet."""
+        """The clients that have no cluster yet."""
         return ids[~self.labels.has(ids)]
 
     def start(self, ids: Tensor) -> Pick:
-        """Everyone's own center; the unmet get the row behind them, the mean of all centers."""
+        """Each client's own center; new clients get one more row, the mean of all centers."""
         if len(self.centers) == 1:  # the mean of one center is that center
             return Pick(self.centers, ByClient(ids, self.labels.at(ids, default=0)))
         rows = torch.cat([self.centers, self.centers.mean(0, keepdim=True)])
@@ -54,7 +54,7 @@ class Clusters:
 
 
 def least_loss(centers: Tensor, ids: Tensor, ask: Ask) -> ByClient:
-    """The center that fits each of these clients best, of those that answer: for clients without an update to go by."""
+    """The center that fits each of these clients best, of those that answer: for clients without an update."""
     try:
         reply = ask(Score(centers, on=ids))
     except NoAnswerError:
@@ -71,7 +71,7 @@ def assigned(state: C, ids: Tensor, labels: Tensor) -> C:
 
 
 def by_angle(state: C, ids: Tensor, updates: Tensor, directions: Tensor, ask: Ask) -> C:
-    """These clients join the cluster of the most similar direction; who has not moved has none, and goes by loss."""
+    """These clients join the cluster of the most similar direction; a client that has not moved joins by loss."""
     moved = updates.any(1)
     state = assigned(state, ids[moved], cosines(updates[moved], directions).argmax(1))
     if moved.all():

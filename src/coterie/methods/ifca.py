@@ -3,8 +3,8 @@
 Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020 (Algorithm 1, option II,
 model averaging). Mansour et al., Three Approaches for Personalization, 2020, call it HypCluster.
 The server sees which cluster a client chose; per cluster it needs the mean of the models only.
-The paper's clients all hold equally many samples; where they do not, the authors' code (`ifca-authors`) counts them
-alike.
+The paper's clients all have equally many samples; otherwise, the authors' code (`ifca-authors`) gives them equal
+weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class IFCA:
     weights: Weighting = "size"
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:
-        """K independent random models (copies of one would never part)."""
+        """K independent random models (copies of one model would stay equal)."""
         return random_models(self.k, model, roster, rng)
 
     def round(self, centers: Tensor, cohort: Cohort, ask: Ask) -> Tensor:

@@ -22,8 +22,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from coterie.clustering.algorithms import cosines, greedy_merge
 from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.linkage import greedy_merge
+from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import cosines
+from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local

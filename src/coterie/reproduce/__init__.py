@@ -1,1 +1,1 @@
-"""The papers' tables run again: their number beside ours, with the protocol, by one command."""
+"""Reproduce the tables of the papers: their numbers next to ours, with the protocol, by one command."""

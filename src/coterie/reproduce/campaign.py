@@ -1,4 +1,4 @@
-"""Runs of a campaign, a few at a time, each a process with one thread: a kill costs no more than a checkpoint's age."""
+"""Runs of a campaign, a few at a time, each in a process with one thread. A killed one resumes from its checkpoint."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Progress:
 
     done: int
     total: int
-    at: tuple[tuple[Job, int, int], ...]  # what is under way: rounds done, rounds in all
-    ended: tuple[tuple[Job, str | None], ...]  # since the last look, and why it failed if it did
+    at: tuple[tuple[Job, int, int], ...]  # running jobs: rounds done, rounds in all
+    ended: tuple[tuple[Job, str | None], ...]  # since the last call, and why it failed if it did
 
 
 def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results) -> list[Job]:

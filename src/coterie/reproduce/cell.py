@@ -1,4 +1,4 @@
-"""What a reproduction is made of: runs, what is read of them, and the tables that put a paper's number beside it."""
+"""The parts of a reproduction: runs, what is read of them, and tables that compare them with a paper's numbers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Run:
 
     name: str  # also its place below results/
     config: Tree  # everything but the seed
-    probe: Probe = ""  # what is looked at besides the curve, once it is trained (see probes.py)
+    probe: Probe = ""  # what is measured besides the curve, after training (see probes.py)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of a run with one seed, as it lies in results/."""
+    """What is known of a run with one seed, as stored in results/."""
 
     run: str
     seed: int
@@ -35,7 +35,7 @@ class Outcome:
     machine: str
     finished: str
     seconds: float
-    data_from: str | None  # the file that stood in for a data set that could not be fetched
+    data_from: str | None  # the file used in place of a data set that could not be fetched
     curve: Mapping[str, Sequence[Any]]  # column -> value per evaluated round
     probe: Mapping[str, Any]
 
@@ -51,17 +51,17 @@ Reading: TypeAlias = Callable[[Outcome], Sequence[float]]
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a paper's table, and how ours is got."""
+    """One number of a paper's table, and how ours is computed."""
 
     row: str
     column: str
     run: Run
     read: Reading
-    paper: float | None  # None: the paper has no such cell, ours stands beside the others
+    paper: float | None  # None: the paper has no such cell
     spread: float | None = None  # the paper's standard deviation
-    note: str = ""  # where this cell leaves the paper, or why its number cannot be met
+    note: str = ""  # how this cell differs from the paper, or why its number cannot be reached
     tolerance: float | None = None  # where it is not the table's
-    comparable: bool = True  # False: the printed number comes from a defect, or from data that is not to be had
+    comparable: bool = True  # False: the printed number comes from a defect, or from data that is not available
 
     @property
     def name(self) -> str:
@@ -80,11 +80,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper stands on, checked on our numbers: cells by name -> True, False, or None where one is missing."""
+    """A claim of a paper, checked on our numbers: cells by name -> True, False, or None if one is missing."""
 
     text: str
     holds: Callable[[Callable[[str], float]], bool]
-    note: str = ""  # said where it does not hold
+    note: str = ""  # shown if it does not hold
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Table:
     tolerance: float  # points within which ours agrees with the paper's
     claims: tuple[Claim, ...] = ()
     unit: str = "%"
-    seeds: int = 1  # how many are run when the command does not say
+    seeds: int = 1  # how many are run by default
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
@@ -108,7 +108,7 @@ class Table:
 
 
 def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
-    """In a word or two."""
+    """The verdict, in a word or two."""
     if found is None:
         return "not run"
     if cell.paper is None:
@@ -171,7 +171,7 @@ def last(rounds: int = 1, column: str = "accuracy", scale: float = 100.0) -> Rea
 
 
 def largest_cluster(outcome: Outcome) -> list[float]:
-    """The share of clients in the largest cluster after the last round, in percent: what collapses goes to 100."""
+    """The share of clients in the largest cluster after the last round, in percent: 100 if all clients are in one."""
     sizes = outcome.curve["sizes"][-1]
     return [100.0 * max(sizes) / sum(sizes)]
 

@@ -36,7 +36,7 @@ def reproduce(
         bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
     ] = False,
 ) -> None:
-    """Run the papers' tables again: their number beside ours.
+    """Run the papers' tables again: their numbers next to ours.
 
     Example: coterie reproduce fedgroup-table3 --cell mnist-mclr/fg-edc --seeds 1
     """

@@ -10,6 +10,8 @@ import numpy as np
 
 from coterie.reproduce.cell import Outcome
 from coterie.reproduce.results import Results
+from coterie.reproduce.standing import Line, standing
+from coterie.reproduce.tables import table
 from coterie.reproduce.work import find
 from coterie.tools.report.figures_style import COLOURS, DASHES, plotly
 
@@ -28,6 +30,11 @@ class Drawn:
 
 def _first(results: Results, run: str) -> Outcome | None:
     return next(iter(results.of(find(run))), None)
+
+
+def _measured(name: str, results: Results) -> list[Line]:
+    """The cells of a table that were run."""
+    return [line for line in standing(table(name), results).lines if line.found]
 
 
 def _blank(x: str, y: str, height: int = 420) -> Any:
@@ -190,10 +197,7 @@ def mixtures(results: Results) -> Any | None:
 
 def sample_rates(results: Results) -> Any | None:
     """StoCFL, Figure 3: accuracy by the share of clients that take part."""
-    from coterie.reproduce.standing import standing
-    from coterie.reproduce.tables import table
-
-    lines = [line for line in standing(table("stocfl-figure3"), results).lines if line.found]
+    lines = _measured("stocfl-figure3", results)
     if not lines:
         return None
     figure = _blank("clients per round (%)", "accuracy after 50 rounds (%)")
@@ -209,10 +213,7 @@ def sample_rates(results: Results) -> Any | None:
 
 def thresholds(results: Results) -> Any | None:
     """StoCFL, Figure 7: clusters found by tau."""
-    from coterie.reproduce.standing import standing
-    from coterie.reproduce.tables import table
-
-    lines = [line for line in standing(table("stocfl-figure7"), results).lines if line.found]
+    lines = _measured("stocfl-figure7", results)
     if not lines:
         return None
     figure = _blank("tau", "clusters found")

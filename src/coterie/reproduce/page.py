@@ -28,7 +28,7 @@ code { background: #f1f3f5; padding: .1rem .3rem; border-radius: 3px; } figure {
 
 
 def write(results: Results, docs: Path) -> list[Path]:
-    """results/report.html, and results.md with its pictures where the documentation lies."""
+    """results/report.html, and results.md with its pictures in the documentation."""
     standings = [s for s in (standing(table, results) for table in TABLES) if s.done]
     figures = draw(results)
     page = results.root / "report.html"
@@ -104,7 +104,7 @@ def _row(line: Line, unit: str) -> str:
 
 
 def _pictures(figures: Sequence[Drawn], folder: Path) -> list[tuple[str, str, Path]]:
-    """The figures as files, where a browser can be found to draw them; otherwise those that lie there already."""
+    """The figures as files, if a browser is found to draw them; otherwise the existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for drawn in figures:

@@ -1,4 +1,4 @@
-"""What is looked at once a run is trained, where a paper's table is not about the clients' own test data."""
+"""Measurements on a trained run, for tables that are not about the clients' own test data."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _models(result: Result[Any]) -> Tensor:
     models = None if ref is None else vectors_of(ref)
     if models is None:
         name = type(result.method).__name__
-        raise CoterieError(f"{name} has no models of clusters to look at: give its run no probe", code="method-invalid")
+        raise CoterieError(f"{name} has no cluster models to measure: give its run no probe", code="method-invalid")
     return models
 
 
@@ -135,7 +135,7 @@ def clusters_on_tests(result: Result[Any], whole: bool) -> dict[str, Any]:
 
 
 def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
-    """An `ask` to look with: nothing is kept."""
+    """An `ask` for measurements: clients keep nothing."""
     from coterie.engines.sequential import Sequential
     from coterie.training.ask import RoundAsk
 
@@ -146,7 +146,7 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
 
 def alike(result: Result[Any]) -> dict[str, Any]:
     """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
-    from coterie.clustering.algorithms import cosines
+    from coterie.clustering.similarity import cosines
     from coterie.core.hardware import one_thread
     from coterie.core.tasks import Fit
     from coterie.engines.factory import local_of
@@ -172,8 +172,8 @@ def alike(result: Result[Any]) -> dict[str, Any]:
 
 
 def proximity(result: Result[Any]) -> dict[str, Any]:
-    """FedGroup, Figure 5: MADC against EDC for every pair of the clients that the groups were made of."""
-    from coterie.clustering.algorithms import edc_features, madc
+    """FedGroup, Figure 5: MADC against EDC for every pair of the clients that formed the groups."""
+    from coterie.clustering.similarity import edc_features, madc
 
     state, method = result.state, result.method
     assert isinstance(method, FedGroup)

@@ -1,4 +1,4 @@
-"""Where outcomes lie: results/RUN/seed-N.json, written when a run is done and never half."""
+"""The stored outcomes: results/RUN/seed-N.json, written atomically when a run is done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coterie.training.events import RoundDone
 Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
 COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error")  # of a Summary
 DIGITS = 6  # significant, in what is kept
-# Options that came after outcomes were kept, with the value at which they change nothing.
+# Options that are newer than stored outcomes, with the value at which they change nothing.
 LATER: Mapping[str, Any] = {
     "size_unit": "samples",
     "update_bound": 10.0,
@@ -35,9 +35,9 @@ LATER: Mapping[str, Any] = {
     "centers_init": "random",
     "unvoted": "average",
 }
-# Options that matter only to clients who come after the first round, with the value of before.
+# Options that matter only for clients that join after the first round, with their earlier value.
 COMING_LATER: Mapping[str, Any] = {"join": "nearest"}
-# Values that were given another name after outcomes were kept, with the name in those outcomes' fingerprints.
+# Values that were renamed after outcomes were stored, with the name in the fingerprints of those outcomes.
 RENAMED: Mapping[tuple[str, Any], Any] = {("warmup_by", "local_unclustered"): "local"}
 
 
@@ -91,7 +91,7 @@ class Results:
         self.root = root
 
     def place(self, run: Run, seed: int) -> Path:
-        """Where an outcome lies or will lie."""
+        """The path of an outcome."""
         return self.root / run.name / f"seed-{seed}.json"
 
     def load(self, run: Run, seed: int) -> Outcome | None:
@@ -108,7 +108,7 @@ class Results:
         return found if found.fingerprint == fingerprint(run) else None
 
     def of(self, run: Run) -> list[Outcome]:
-        """All seeds there are."""
+        """The outcomes of all seeds."""
         seeds = sorted(int(p.stem.removeprefix("seed-")) for p in (self.root / run.name).glob("seed-*.json"))
         found = (self.load(run, seed) for seed in seeds)
         return [outcome for outcome in found if outcome is not None]
@@ -118,7 +118,7 @@ class Results:
         return pooled(cell, self.of(cell.run))
 
     def save(self, outcome: Outcome, run: Run) -> Path:
-        """Write it whole or not at all."""
+        """Write an outcome atomically."""
         place = self.place(run, outcome.seed)
         text = json.dumps(_short(dataclasses.asdict(outcome)), separators=(",", ":"))
         with writing(place):

@@ -1,4 +1,4 @@
-"""Where a reproduction stands: each cell's number beside the paper's, and whether what the paper stands on holds."""
+"""The state of a reproduction: each cell's number next to the paper's, and whether the paper's claims hold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Standing:
 
     @property
     def comparable(self) -> tuple[Line, ...]:
-        """Cells with a number and one of the paper's that it can be held against."""
+        """Cells with a number and a comparable one of the paper."""
         return tuple(x for x in self.lines if x.found and x.cell.paper is not None and x.cell.comparable)
 
     @property
@@ -83,7 +83,7 @@ def standing(table: Table, results: Results, only: Sequence[Cell] | None = None)
 
 
 def number(value: float | None, unit: str) -> str:
-    """As many digits as are worth reading."""
+    """A number with a sensible number of digits."""
     if value is None:
         return ""
     return f"{value:.1f}" if unit in ("%", "MSE") or abs(value) >= 10 else f"{value:.3g}"

@@ -1,6 +1,6 @@
 """One run of a campaign, in a process of its own: `python -m coterie.reproduce.work RUN SEED RESULTS [NAME=FILE ...]`.
 
-It goes on from its last checkpoint if it was killed, and leaves nothing behind but the outcome.
+If it was killed, it resumes from its last checkpoint. It leaves nothing behind but the outcome.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from coterie.training.run_directory import read_history
 
 
 def running(results: Path, run: Run, seed: int) -> Path:
-    """Where a run that is under way keeps its log and checkpoints."""
+    """The directory for the log and the checkpoints of a run in progress."""
     return results / ".running" / run.name.replace("/", "--") / f"seed-{seed}"
 
 
 def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
-    """Run it (or what is left of it), look at it, write the outcome."""
+    """Run it (or resume it), measure it, and write the outcome."""
     place = running(results.root, run, seed)
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -40,7 +40,7 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
             place.with_suffix(".lock").unlink(missing_ok=True)
     except Timeout:
         raise CoterieError("another process is at it already", code="run-locked") from None
-    for above in (place.parent, place.parent.parent):  # unless another run is under way there
+    for above in (place.parent, place.parent.parent):  # unless another run is in progress there
         with contextlib.suppress(OSError):
             above.rmdir()
     return saved
@@ -49,10 +49,10 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
 def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path) -> Path:
     config = configured(run, seed, data)
     begun = (place / "config.yaml").is_file()
-    job = build(config)  # first: what is wrong with the data is no reason to throw work away
+    job = build(config)  # first: an error in the data must not discard earlier work
     try:
         result = execute(config, place, resume=begun, components=job)
-    except ResumeError:  # what it began is of another version: from the start
+    except ResumeError:  # it was begun by another version: start again
         shutil.rmtree(place)
         result = execute(config, place, components=job)
     history = read_history(place, config.rounds)

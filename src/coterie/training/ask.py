@@ -1,5 +1,5 @@
-"""`ask`, as a method gets it: tasks become a visit. Too few answers over the round are a QuorumError, and a visit that
-nobody answers is a NoAnswerError."""
+"""`ask`, as a method gets it: tasks become a visit. Too few answers over the round are a QuorumError, and a visit
+without any answer is a NoAnswerError."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ class RoundAsk:
         self.missing.update({m.client: m for m in outcome.missing})
         outcome = self._screened(tasks, outcome)
         fits = [(t, r) for t, r in zip(tasks, outcome.replies, strict=True) if isinstance(t, Fit)]
-        # The training of cluster models is not displaced by that of a shared one in a later visit (StoCFL's chain).
+        # A later training of a shared model (StoCFL's chain) does not replace that of cluster models.
         if fits and (_clustered(fits) or not _clustered(self.fitted)):
             self.fitted = fits
         self._check_quorum()
-        looking = all(isinstance(task, Evaluate) for task in tasks)  # whoever evaluates tells of the missing itself
+        looking = all(isinstance(task, Evaluate) for task in tasks)  # an evaluation reports missing clients itself
         if not looking and not any(len(reply.ids) for reply in outcome.replies):
-            raise NoAnswerError(f"round {self._round + 1}: nobody answered")
+            raise NoAnswerError(f"round {self._round + 1}: no client answered")
         return outcome.replies[0] if single else list(outcome.replies)
 
     def _visit(self, visit: Visit) -> Outcome:
-        """Carry it out, and count its bytes: those on the wire, where there is one."""
+        """Carry out a visit and count its bytes, as sent if there is a network."""
         wire = dataclasses.replace(self._engine.traffic) if isinstance(self._engine, CountsTraffic) else None
         sent = down(visit, self._engine.memory) if self._keep and wire is None else 0
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class RoundAsk:
         return outcome
 
     def _narrow(self, task: Task, wanted: Tensor) -> Task:
-        """Where tasks of one visit go to different clients, each says for whom it is."""
+        """If the tasks of a visit are for different clients, each names its clients."""
         if task.on is not None or len(wanted) == len(self._cohort):
             return task
         return dataclasses.replace(task, on=self._cohort)
@@ -131,7 +131,7 @@ class RoundAsk:
         return tuple(dataclasses.replace(m, name=names[m.client]) if m.client < len(names) else m for m in found)
 
     def _check_quorum(self) -> None:
-        """ScoredSplit over the round: a visit to one client alone does not stand or fall with that client."""
+        """Check the quorum over the whole round: a visit to a single client does not depend on that client alone."""
         meant = max(len(self._cohort), len(self.asked))
         answered = meant - len(self.missing)
         needed = math.ceil(self._quorum * meant - 1e-9)

@@ -1,4 +1,4 @@
-"""How a run is put together, for `coterie.run`, `coterie run` and `coterie server` alike."""
+"""Assemble a run, for `coterie.run`, `coterie run` and `coterie server`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run(Job[State]):
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """An engine by name, or one that is there already."""
+    """An engine by name, or an existing one."""
 
     engine: str | Engine
     workers: int | None = None
@@ -58,7 +58,7 @@ class Output:
     path: Path
     resume: bool = False
     config: Mapping[str, Any] | None = None
-    say: Callable[[str], None] = warn  # is told about damaged files
+    say: Callable[[str], None] = warn  # called with messages about damaged files
 
 
 def _silent(_: str) -> None:
@@ -80,7 +80,7 @@ def assemble(
 ) -> Iterator[Run[State]]:
     """Check everything, choose and open the engine, and prepare the run directory. The engine is closed afterwards.
 
-    say: is told which engine `auto` chose, and that a run to resume has no checkpoint.
+    say: called with a message if `auto` chose an engine or a run to resume has no checkpoint.
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
@@ -89,7 +89,7 @@ def assemble(
     config = None if output is None else output.config
     if engine.engine == "auto" and isinstance(clients, Federation):
         engine = _chosen(engine, method, model, clients, settings, say)
-        # Written as what was chosen, so that the run can be repeated and resumed to the same bits.
+        # The chosen engine is recorded, so that the run can be repeated and resumed to the same bits.
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
     directory = None
@@ -109,7 +109,7 @@ def _chosen(
     settings: Settings,
     say: Callable[[str], None],
 ) -> EngineRequest:
-    """What `engine: auto` comes to on this machine."""
+    """The engine that `engine: auto` chooses on this machine."""
     per_round = settings.clients_per_round(len(federation))
     with one_thread():
         choice = chosen("auto", engine.workers, model, federation, local_of(method), per_round)

@@ -49,7 +49,7 @@ class Components:
 
 
 def as_method(method: Any) -> Any:
-    """A method object, from its name or as it is."""
+    """A method object, from its name or given directly."""
     if isinstance(method, str):
         return METHODS.build(method, {})
     missing = [name for name in ("init", "round", "predictor") if not callable(getattr(method, name, None))]
@@ -110,7 +110,7 @@ def method_and_model(config: NamesMethod, made: Method[Any]) -> Tree:
 
 
 def _spelled(thing: Any, given: Tree) -> Tree:
-    """A thing's parameters. `local` only where it is the thing's own: elsewhere it is the run's."""
+    """The parameters of a component. `local` is included only if it is its own, not the run's."""
     if not dataclasses.is_dataclass(thing):
         return given
     try:

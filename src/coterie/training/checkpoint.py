@@ -1,4 +1,4 @@
-"""How a run goes on after a crash: state and client memory in one safetensors file, written all or not at all.
+"""Checkpoints: state and client memory in one safetensors file, written atomically, to resume a run after a crash.
 
 Random numbers need no saving: they are keyed by round. The file names what it belongs to, so that a
 checkpoint of another run is refused, and carries a checksum, so that a damaged one is.
@@ -83,14 +83,14 @@ def save(
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The format wants every tensor to lie in memory of its own: what overlaps another is copied, and nothing else.
+    """The format requires that tensors do not overlap in memory: only those that do are copied.
 
     Personal models of thousands of clients may be most of what fits into memory.
     """
     found, ends = {}, dict[int, int]()
     for name, t in sorted(tensors.items(), key=lambda item: item[1].data_ptr()):
         storage = t.untyped_storage().data_ptr()
-        # An empty one counts as contiguous whatever its strides are, and nothing is lost by copying it.
+        # An empty tensor is contiguous with any strides, and copying it costs nothing.
         if not t.numel() or not t.is_contiguous() or t.data_ptr() < ends.get(storage, 0):
             found[name] = t.detach().clone(memory_format=torch.contiguous_format)
         else:
@@ -102,7 +102,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_newest(
     saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]
 ) -> tuple[Checkpoint, list[Path]]:
-    """The newest of these checkpoints, oldest first, that is not damaged; and the damaged ones after it."""
+    """The newest of these checkpoints (oldest first) that is not damaged, and the damaged ones after it."""
     damaged: list[Path] = []
     for path in reversed(saves):
         try:
@@ -110,7 +110,7 @@ def load_newest(
         except DamagedError:
             damaged.append(path)
     names = ", ".join(path.name for path in reversed(damaged))
-    raise DamagedError(f"{saves[-1].parent}: damaged: {names}; no other checkpoint is left to go on from")
+    raise DamagedError(f"{saves[-1].parent}: damaged: {names}; no other checkpoint is left to resume from")
 
 
 def newest(saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
@@ -122,7 +122,7 @@ def newest(saves: Sequence[Path], template: object, method: object, belongs: Map
 
 
 def load(path: Path, template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
-    """Read a checkpoint of this very run; anything else is refused with the reason."""
+    """Read a checkpoint of this run; that of another run is refused with the reason."""
     damaged = DamagedError(f"{path}: damaged, or not a checkpoint")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -150,7 +150,7 @@ def load(path: Path, template: object, method: object, belongs: Mapping[str, str
             its, here = _differing(str(theirs.get(key)), mine)
             raise CoterieError(
                 f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
-                "what is resumed goes on as it was, so leave the change out or choose another directory",
+                "a resumed run keeps its settings, so leave the change out or choose another directory",
                 code="checkpoint-mismatch",
             )
     memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
@@ -167,7 +167,7 @@ def load(path: Path, template: object, method: object, belongs: Mapping[str, str
 
 
 def agrees(theirs: str, mine: str) -> bool:
-    """Whether two descriptions are the same, but for options that the older one does not know yet."""
+    """Whether two descriptions are the same, apart from options that are newer than the older one."""
     left = [token for token in re.split(r"[,()]\s*", todays_description(theirs)) if token]
     for token in (token for token in re.split(r"[,()]\s*", todays_description(mine)) if token):
         if left and left[0] == token:
@@ -208,7 +208,7 @@ def _dataclasses(node: object) -> Iterator[object]:
 
 
 def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> int:
-    """Of everything the file says: its header, and every tensor's name, type, shape and bytes."""
+    """A checksum of the file's content: its header, and the name, type, shape and bytes of every tensor."""
     crc = zlib.crc32(json.dumps(dict(header), sort_keys=True).encode())
     for name in sorted(tensors):
         t = tensors[name]

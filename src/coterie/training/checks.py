@@ -1,4 +1,4 @@
-"""What can be known to fail before a run starts."""
+"""Checks for mistakes that can be found before a run starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLITS: tuple[Literal["train"], Literal["test"]] = ("train", "test")
 
 
 def check(model: Model, federation: Federation, settings: Settings) -> None:
-    """Everything that can be known to fail before a run starts."""
+    """Check everything that can be checked before a run starts."""
     federation.check()
     trained = len(federation) - settings.newcomer_count(len(federation))
     settings.per_round(trained)
@@ -49,7 +49,7 @@ def _some_inputs(federation: Federation) -> Tensor:
 
 
 def check_fit(model: Model, federation: Federation) -> None:
-    """Push two samples through, so that a shape that does not fit is told before anything starts."""
+    """Run two samples through the network, so that a wrong shape is reported before anything starts."""
     x = _some_inputs(federation)
     x = x[:1].repeat(2, *([1] * (x.ndim - 1)))
     replica = model.replica()

@@ -1,4 +1,4 @@
-"""What a run directory says of its data: enough to predict, admit newcomers and export networks without a sample.
+"""What a run directory records of its data: enough to predict, admit newcomers and export networks without samples.
 
 Plain JSON. The training data itself is needed only to train on.
 """
@@ -31,8 +31,8 @@ Json: TypeAlias = dict[str, Any]  # a JSON object, only read and written here
 class DataRecord:
     """The clients a run was trained on and the form of their samples; see `clients.Clients`."""
 
-    text: str  # what `Federation.describe` said
-    checked: str  # what `Federation.identity` said
+    text: str  # from `Federation.describe`
+    checked: str  # from `Federation.identity`
     kind: Kind
     outputs: int
     input_shape: tuple[int, ...]
@@ -84,7 +84,7 @@ class DataRecord:
         return self.text
 
     def identity(self) -> str:
-        """What must agree for a checkpoint to be of this data."""
+        """Identifies this data in a checkpoint."""
         return self.checked
 
     def scale(self, client: int) -> Scale | None:
@@ -197,7 +197,7 @@ def scale_of(known: Described, client: int) -> Scale | None:
 
 
 def target_of(known: Described, client: int) -> TargetScale | None:
-    """How the targets of a client were standardised; None: models say them as they are."""
+    """How the targets of a client were standardised; None: they were not."""
     return known.target_scale(client) if isinstance(known, DataRecord) else known.domain_of(client).target
 
 

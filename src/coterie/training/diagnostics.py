@@ -1,7 +1,7 @@
-"""How far apart the clients of a round went: two numbers that the papers judge heterogeneity by.
+"""How far apart the clients of a round are: two measures of heterogeneity from the papers.
 
-The server has everything it takes when a round is over: what clients sent, where they had started, and the models
-they are given next. Methods whose models stay with the clients leave nothing to measure.
+Both are computed on the server after a round, from what clients sent, what they started from, and the models they get
+next. They are not available for methods whose models stay with the clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Diagnosis:
     """discrepancy: the mean distance between a client's model and the one it is given next (FedGroup, Eq. 4).
 
     clusterability: the largest |mean g - g_i| / |mean g| over clients i, where g_i is the client's update and the mean
-    is its cluster's (B in WeCFL, Definition 6.4: norms, not squared); the smaller, the more alike its clients are.
+    is its cluster's (B in WeCFL, Definition 6.4: norms, not squared); the smaller, the more similar its clients are.
     """
 
     discrepancy: float | None = None
@@ -30,7 +30,7 @@ class Diagnosis:
 
 
 def diagnose(fits: Sequence[tuple[Fit, Fitted]], after: Evaluate) -> Diagnosis:
-    """What the last training of a round tells; `after` is how clients predict once it is over."""
+    """Measure the last training of a round; after: how clients predict after the round."""
     last = training(fits)
     if last is None:
         return Diagnosis()
@@ -43,7 +43,7 @@ def diagnose(fits: Sequence[tuple[Fit, Fitted]], after: Evaluate) -> Diagnosis:
 
 
 def training(fits: Sequence[tuple[Fit, Fitted]]) -> tuple[Fit, Fitted] | None:
-    """The training a round is about, of those in its last visit: that of cluster models, where there is one."""
+    """The main training of the last visit: that of cluster models, if there is one."""
     sent = [(task, reply) for task, reply in fits if reply.sent is not None and len(reply.ids)]
     clustered = [(task, reply) for task, reply in sent if reply.choice is not None]
     return next(iter(clustered or sent), None)
@@ -65,7 +65,7 @@ def _given(after: Evaluate, reply: Fitted, clustered: bool) -> tuple[Tensor, Ten
 
 
 def _discrepancy(models: Tensor, centers: Tensor, labels: Tensor) -> float:
-    # Client by client: the differences of all at once would need as much room as the models themselves.
+    # Client by client: the differences of all at once would need as much memory as the models.
     apart = [torch.dist(model, centers[k]) for model, k in zip(models, labels.tolist(), strict=True)]
     return float(torch.stack(apart).mean())
 
@@ -75,7 +75,7 @@ def _clusterability(reply: Fitted, start: tuple[Tensor, Tensor], labels: Tensor)
     weights, worst = reply.n.to(reply.models.dtype), 0.0
     for k in labels.unique():
         mine = torch.nonzero(labels == k)[:, 0]
-        # A share of nothing for the others: picking this cluster's models out would copy them.
+        # Weight zero for the others: selecting this cluster's models would copy them.
         share = torch.where(labels == k, weights, 0.0) / weights[mine].sum()
         mean = share @ reply.models - share.new_zeros(len(begin)).index_add_(0, row, share) @ begin
         length = float(mean.norm())

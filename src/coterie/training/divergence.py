@@ -1,4 +1,4 @@
-"""Why the steps of a run diverge, and what to try: found out on the data, where it is at hand."""
+"""Why a run diverges and what to try, determined on the data if it is available."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def mostly_diverged(missing: Sequence[Missing]) -> bool:
 def diverged(
     round: int, missing: Sequence[Missing], clients: Clients, method: Any, model: Model, seed: int
 ) -> DivergedError:
-    """The error that ends a run: the cause as far as it shows, and the value to try."""
+    """The error that ends a run, with the likely cause and a value to try."""
     gone = [m.client for m in missing if m.diverged]
     who = (
         f"{len(gone)} clients, {client_name(clients.names, gone[0])} first"
@@ -127,7 +127,7 @@ def _remedy(what: str) -> str:
 
 
 def _far(sizes: Tensor) -> list[tuple[int, float]]:
-    """The rows far beyond the median and how many times they are it, the largest first."""
+    """The rows far above the median, as multiples of it, the largest first."""
     if len(sizes) < 3:
         return []
     times = sizes / sizes.median().clamp(min=1e-30)

@@ -10,7 +10,7 @@ from coterie.training.settings import Settings
 
 
 class EarlyStopping:
-    """Early stopping. It knows nothing but the rounds it has seen, so that a resumed run stops where it would have."""
+    """Early stopping. It depends only on the rounds so far, so a resumed run stops in the same round."""
 
     def __init__(self, settings: Settings, history: Sequence[RoundDone]) -> None:
         self._patience = settings.stop_after
@@ -19,7 +19,7 @@ class EarlyStopping:
             self.see(event)
 
     def see(self, event: RoundDone) -> None:
-        """A round that was validated, or not."""
+        """Note a round, which may have been validated."""
         if event.validation is None:
             return
         self._last = event.round
@@ -28,5 +28,5 @@ class EarlyStopping:
 
     @property
     def now(self) -> bool:
-        """Whether no further round is done."""
+        """Whether the run stops now."""
         return self._patience is not None and self._last - self._best_round >= self._patience

@@ -41,7 +41,7 @@ class Evaluation:
 
 
 class NoClientEvaluatedError(CoterieError):
-    """No client could be evaluated; between rounds the clients may only be away for a while."""
+    """No client could be evaluated; between rounds the clients may be away only temporarily."""
 
     code = "evaluation-empty"
 

@@ -41,7 +41,7 @@ def packable(
 
 
 def unpacked(found: Mapping[str, Any]) -> EvaluationRecord:
-    """Out of what `packable` gave."""
+    """The inverse of `packable`."""
     unscored = tuple(Missing(client, reason) for client, reason in found["unscored"])
     clients, summary = (_made(kind, found[key]) for key, kind in (("clients", Evaluated), ("summary", Summary)))
     return EvaluationRecord(Evaluation(clients, summary, unscored, found["state"]), found["chosen"])

@@ -25,13 +25,13 @@ class RunStarted:
     clients: int
     per_round: int
     rounds: int
-    done: int  # rounds that a resumed run has behind it
+    done: int  # rounds that a resumed run has done before
 
 
 @explained
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What a listener may look at while an evaluated round is fresh: too large to be kept for every round."""
+    """Details of an evaluated round for listeners; too large to be kept for every round."""
 
     clients: Evaluated  # one by one
     trained: Fitted | None  # who trained last in the round, and their models
@@ -52,7 +52,7 @@ class RoundDone:
     summary: Summary | None  # None when the round was not evaluated
     unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
     discrepancy: float | None = None  # of evaluated rounds: how far clients went from their models (see diagnostics.py)
-    clusterability: float | None = None  # of evaluated rounds: how unlike the clients of a cluster are
+    clusterability: float | None = None  # of evaluated rounds: how different the clients of a cluster are
     bytes_down: int = 0  # what the round would send to clients over a network, and get back from them
     bytes_up: int = 0
     client_seconds: float = 0.0  # of `seconds`: spent on clients' work; the rest is the server's
@@ -71,7 +71,7 @@ class RunEnded:
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary
     seconds: float
-    newcomers: Evaluated | None = None  # clients kept from training, after they were taken in
+    newcomers: Evaluated | None = None  # clients held out of training, after they were admitted
     warnings: tuple[str, ...] = ()  # what is wrong with the run though it has ended (see run_warnings.py)
     scored_on: Literal["test", "validation"] = "test"  # the samples that `clients` and `summary` are of
 

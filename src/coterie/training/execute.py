@@ -30,7 +30,7 @@ def execute(
 ) -> Result[Any]:
     """Build what the configuration names and train.
 
-    say: is told what the data is and which engine `auto` chose. components: what was built from it already.
+    say: called with a description of the data and the engine that `auto` chose. components: what was built already.
     """
     made = components or build(config)
     _describe(made.federation, say)

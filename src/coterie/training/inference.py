@@ -1,4 +1,4 @@
-"""After training: predictions, and newcomers, placed by the method's own rule on their data; nobody is retrained."""
+"""After training: predictions, and newcomers admitted by the method's own rule on their data, without retraining."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHOWN = 12  # names of columns in an error, where there are more
 
 @dataclass(frozen=True, eq=False)
 class _Behind:
-    """A federation whose clients are numbered behind those that were trained on."""
+    """A federation whose client ids follow those of the trained clients."""
 
     newcomers: Federation
     first: int
@@ -55,7 +55,7 @@ class _Behind:
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """Newcomers in their places. Client i of the newcomers' federation is i here."""
+    """Admitted newcomers. Client i of the newcomers' federation is i here."""
 
     assignments: NDArray[np.int64]  # the cluster of each: -1 where it could not be found
     clients: Evaluated  # their scores on their own test data (ids as the server numbers them)
@@ -92,7 +92,7 @@ class Served:
 
 
 def predict(result: Result[Any], known: Described, client: int, x: Any, proba: bool) -> NDArray[Any]:
-    """What the model of a client says of new inputs."""
+    """Predictions of a client's model for new inputs."""
     inputs = as_inputs(x, known, scale_of(known, client))
     task, data = predictor_of(result, client)
     with one_thread(), _about(result, client):
@@ -102,7 +102,7 @@ def predict(result: Result[Any], known: Described, client: int, x: Any, proba: b
 
 @contextmanager
 def _about(result: Result[Any], client: int) -> Iterator[None]:
-    """What goes wrong is said of this client: above all, that the run never met it."""
+    """Errors name this client, and say if it was never part of the run."""
     try:
         yield
     except CoterieError as error:
@@ -167,7 +167,7 @@ def predictor_of(result: Result[Any], client: int) -> tuple[Evaluate, ClientData
 
 
 class _NoData:
-    """What lies at a client whose data is not here."""
+    """A client whose data is not available."""
 
     @property
     def train(self) -> tuple[Tensor, Tensor]:
@@ -200,7 +200,7 @@ def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
 
 
 def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) -> NDArray[Any]:
-    """What the model of a client's cluster says of inputs as that model takes them: where the data is elsewhere."""
+    """Predictions of the model of a client's cluster for scaled inputs, if the data is elsewhere."""
     said = network(result, cluster_of(result, client))
     inputs = _stored(x, result.known.features if isinstance(result.known, NamesData) else None)
     with one_thread(), torch.inference_mode():
@@ -214,7 +214,7 @@ def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) ->
 
 
 def cluster_of(result: Result[Any], client: int) -> int:
-    """Where a client is."""
+    """The cluster of a client."""
     if not 0 <= client < len(result.assignments) or result.assignments[client] < 0:
         who = client_name(result.known.names, client)
         raise CoterieError(f"{who} has no cluster in this run; see result.clients.ids", code="client-no-value")
@@ -222,7 +222,7 @@ def cluster_of(result: Result[Any], client: int) -> int:
 
 
 def network(result: Result[Any], cluster: int) -> nn.Module:
-    """The trained network of a cluster; where a method adds or averages models, all of them together."""
+    """The trained network of a cluster; if a method adds or averages models, all of them combined."""
     task = result.method.predictor(result.state)
     found = [vectors_of(ref) for ref in task.models if isinstance(ref, All | OneRow)]
     models = [one for one in found if one is not None]
@@ -230,7 +230,7 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
         name, here = type(result.method).__name__, isinstance(result.known, Federation | DataRecord)
         raise CoterieError(
             f"network: {name} has no single network per cluster; "
-            + ("write network(client=...)" if here else "those of its clients lie with them"),
+            + ("write network(client=...)" if here else "those of its clients are stored with them"),
             code="result-ambiguous",
         )
     many = max(len(vectors) for vectors in models)
@@ -241,14 +241,14 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
 
 
 def network_of(result: Result[Any], client: int) -> nn.Module:
-    """The network that `predict` uses for a client, whatever the method; it takes inputs as they are scaled."""
+    """The network that `predict` uses for a client, with any method; it takes scaled inputs."""
     task, data = predictor_of(result, client)
     with one_thread(), _about(result, client):
         return TaskRunner(result.model).network(task, client, data, result.memory.read(client))
 
 
 def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) -> Served:
-    """Find the place of clients that had no part in training."""
+    """Admit clients that were not part of training."""
     newcomers = _seen_alike(_as_federation(given, result.known), result.known)
     check_fit(result.model, newcomers.check())
     first = len(result.known)
@@ -269,7 +269,7 @@ def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) ->
 
 
 def _named(lost: Sequence[Missing], names: Sequence[str] | None, first: int) -> tuple[Missing, ...]:
-    """Newcomers by their names; the server's numbers go on behind those of the clients it was trained on."""
+    """Newcomers by their names; their ids follow those of the trained clients."""
     return tuple(m if names is None else replace(m, name=names[m.client - first]) for m in lost)
 
 

@@ -1,4 +1,4 @@
-"""A run read back from its directory. The training data is not needed: the directory says all that using it takes."""
+"""A run read back from its directory. The training data is not needed: the directory records all that is required."""
 
 from __future__ import annotations
 

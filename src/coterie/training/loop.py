@@ -36,7 +36,7 @@ State = TypeVar("State")
 
 @dataclass
 class Progress(Generic[State]):
-    """Where a run stands between two rounds."""
+    """The state of a run between two rounds."""
 
     state: State
     done: int  # rounds
@@ -142,7 +142,7 @@ def _evaluate_round(
 def _with_scores(
     event: RoundDone, evaluation: Evaluation, predictor: Evaluate, fits: list[tuple[Fit, Fitted]]
 ) -> tuple[RoundDone, Snapshot]:
-    """A round with the scores of its evaluation, and what listeners may look at."""
+    """A round with the scores of its evaluation, and the details for listeners."""
     found, trained = diagnose(fits, predictor), training(fits)
     tested = evaluation.split == "test"
     event = replace(

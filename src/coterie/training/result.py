@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, eq=False)
 class Result(Generic[State]):
-    """What a run gives back.
+    """The result of a run.
 
     accuracy, macro_f1, summary: over all clients, after the last round. clients: the same, client by client.
     assignments: the cluster of each client. history: what happened in each round. state: the trained models.
@@ -48,10 +48,10 @@ class Result(Generic[State]):
     clients: Evaluated  # the last evaluation, client by client
     summary: Summary  # the last evaluation, over all clients
     seconds: float
-    known: Clients = field(repr=False)  # the clients it was trained on; on a network the server has not their data
+    known: Clients = field(repr=False)  # the clients it was trained on; over a network without their data
     settings: Settings
     memory: Memory = field(repr=False)  # what clients keep (personal models and the like)
-    newcomers: Evaluation | None = None  # those kept from training (`newcomers=0.3`), after they were taken in
+    newcomers: Evaluation | None = None  # those held out of training (`newcomers=0.3`), after they were admitted
     placed: Any = field(default=None, repr=False)  # the state with every evaluated client in its place
     run_dir: Path | None = None
     # Of a run read back without its data: what each evaluated client, and each newcomer, chose by its own data.
@@ -97,7 +97,7 @@ class Result(Generic[State]):
         return warnings_of(self.method, self.summary, self.history, self.known)
 
     def admit(self, newcomers: Federation | Sequence[tuple[Any, ...]]) -> Served:
-        """Find the place of clients that had no part in training, by the method's own rule; nobody is retrained.
+        """Admit clients that were not part of training, by the method's own rule and without retraining.
 
         newcomers: a Federation, or a list of (x, y) per client. Their inputs are stored as those it was trained on, and
         scaled as those were; columns of a table are found by name, and labels may be names where those were.
@@ -110,7 +110,7 @@ class Result(Generic[State]):
         """Labels (or targets) of new inputs, by the model of this client; inputs stored as its own data is.
 
         client: its number, or its name. x: an array or a tensor; or a table (a pandas DataFrame, a dict of columns),
-        whose columns are found by name where those of the training data have names; other columns are passed over.
+        whose columns are found by name where those of the training data have names; other columns are ignored.
         proba: the probability of each class (n, classes) instead of labels. Labels that were names come as numbers,
         into `class_names`, which names the columns of the probabilities too.
         """
@@ -160,7 +160,7 @@ class Result(Generic[State]):
         return self.known.target if isinstance(self.known, Federation | DataRecord) else None
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """HTML for notebooks."""
         from coterie.training.summary_html import html
 
         return html(self)

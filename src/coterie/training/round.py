@@ -56,7 +56,7 @@ def do_round(
         except QuorumError as error:
             job.engine.memory.undo()
             missing = tuple(ask.missing.values())
-            # Where everybody was asked already, the same clients would diverge again.
+            # If all clients were asked already, the same ones would diverge again.
             again = len(ids) < len(roster.ids) or not mostly_diverged(missing)
             if attempt == settings.retries or not again:
                 raise _final_quorum_error(error, ask, t, attempt) from None
@@ -69,7 +69,7 @@ def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk) -> Stat
         raise QuorumError(f"round {cohort.round + 1}: no client is connected")
     try:
         new = job.method.round(state, cohort, ask)
-    except NoAnswerError:  # no fewer than the quorum, yet nobody to learn from: nothing changes
+    except NoAnswerError:  # the quorum is met (it may be 0), but without any answer nothing changes
         return state
     if new is None:
         raise CoterieError(
@@ -96,11 +96,11 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:
     tries = f" (tried {attempt + 1} times)" if attempt else ""
     some_answered = len(ask.missing) < len(ask.asked)  # without any answer, no quorum helps
-    hint = ". A lower quorum lets the run go on without them." if ask.missing and some_answered else ""
+    hint = ". With a lower quorum the run continues without them." if ask.missing and some_answered else ""
     return QuorumError(f"{error}{tries}{hint}", t + 1, tuple(ask.missing.values()))
 
 
 def wait_for_clients(engine: Engine) -> None:
-    """Over a network: until enough clients are connected."""
+    """Over a network: wait until enough clients are connected."""
     if isinstance(engine, WaitsForClients):
         engine.wait()

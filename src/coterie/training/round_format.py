@@ -1,7 +1,7 @@
 """The format of a line of rounds.jsonl, and what older lines mean today.
 
 Format 1 (lines without a "format") held the square of clusterability B. Its root is the value of today, so that older
-runs are shown, compared and resumed beside new ones.
+runs are shown, compared and resumed together with new ones.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def run(
     dropout: simulated, the chance that a client asked does not answer.
     newcomers: the share of the clients that is not trained on and joins after training: result.newcomers.
     out, resume, checkpoint_every: a directory for the log, the assignments and the checkpoints; with resume=True and
-    the same arguments the run goes on from the last checkpoint there.
+    the same arguments the run continues from the last checkpoint there.
     validation: the share of each client's training samples held out for validation (those the data marks, if any);
     then rounds are scored on these, and the test samples once, at the end.
     stop_after: rounds without a lower validation loss after which the run ends.

@@ -1,9 +1,9 @@
-"""A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to go on.
+"""A run's directory: what was asked (config.yaml), by whom (run.json), what happened (rounds.jsonl), how to resume.
 
 config.yaml        the resolved configuration            rounds.jsonl    one line per round, flushed
 run.json           versions, seed, start                 checkpoints/    round-000005.safetensors ...
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
-trace.jsonl, sketch.safetensors   who was where in every evaluated round, and how models lie (see trace.py)
+trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -52,7 +52,7 @@ MAY_CHANGE = (
     "stop_after",
 )  # of the settings, when a run is resumed
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
-PATIENCE = 0.5  # seconds to wait for the lock: who only looks whether the run is alive holds it for a moment
+PATIENCE = 0.5  # seconds to wait for the lock: a check whether the run is alive holds it for a moment
 KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
@@ -67,7 +67,7 @@ def describe(method: object) -> str:
 
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
-    """What must agree for a checkpoint to be this run's."""
+    """Identifies the run that a checkpoint belongs to."""
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
         "method": describe(method),
@@ -77,12 +77,12 @@ def belongs(method: object, model: Model, clients: Clients, settings: Any) -> di
 
 
 def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
-    """What rounds.jsonl says of a run's first rounds; lines that cannot be read are left out."""
+    """The first rounds of a run, from rounds.jsonl; lines that cannot be read are left out."""
     return tuple(event for number, (_, event) in round_history.read(path).items() if number <= rounds)
 
 
 class RunDirectory:
-    """Writes a run down as it happens. Nothing is written before `begin`."""
+    """Records a run as it happens. Nothing is written before `begin`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RunDirectory:
         config: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = warn,
     ) -> None:
-        """say: is told what was found damaged, and what is done instead."""
+        """say: called with a message about damaged files and what is done instead."""
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config, self._say = settings, config, say
         self._belongs = belongs(method, model, clients, settings)
@@ -115,14 +115,14 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock.acquire()
         except Timeout:
-            raise CoterieError(f"{self.path}: another process is at work on this run", code="run-locked") from None
+            raise CoterieError(f"{self.path}: another process is working on this run", code="run-locked") from None
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})", code="disk-write") from None
         state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
         before = self._arithmetic() if done else None
         if before not in (None, arithmetic):
             self._say(
-                f"{self.path}: the run began with the arithmetic of the engine '{before}' and goes on with that of "
+                f"{self.path}: the run began with the arithmetic of the engine '{before}' and continues with that of "
                 f"'{arithmetic}': its results will differ in the last digits from those of one engine alone"
             )
         try:
@@ -175,7 +175,7 @@ class RunDirectory:
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
         for file in damaged:
-            self._say(f"{file}: damaged; the run goes on after round {last.round}, from the checkpoint before it")
+            self._say(f"{file}: damaged; the run continues after round {last.round}, from the checkpoint before it")
             with writing(file):
                 file.replace(file.with_name(f"{file.name}.damaged"))
         if last.round > self._settings.rounds:
@@ -282,7 +282,7 @@ class RunDirectory:
         lost = round_history.missing_rounds(found, done)
         if lost is not None:
             self._say(
-                f"{self.path / round_history.FILE}: rounds {lost} are missing or damaged; the run goes on from its "
+                f"{self.path / round_history.FILE}: rounds {lost} are missing or damaged; the run continues from its "
                 "checkpoint, its curves will have gaps"
             )
         if (self.path / round_history.FILE).is_file():
@@ -294,7 +294,7 @@ class RunDirectory:
 
     @property
     def _instead(self) -> str:
-        return f"make room and go on with --resume {self.path} (resume=True)"
+        return f"free some space and continue with --resume {self.path} (resume=True)"
 
 
 def check_directory(path: Path, resume: bool) -> None:
@@ -324,6 +324,6 @@ def check_free(path: Path) -> None:
         return
     if path.exists():
         raise CoterieError(
-            f"{path}: exists already; choose another directory, or go on with it (--resume {path}, resume=True)",
+            f"{path}: exists already; choose another directory, or resume it (--resume {path}, resume=True)",
             code="run-exists",
         )

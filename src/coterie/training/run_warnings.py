@@ -95,7 +95,7 @@ def _guessing(summary: Summary, outputs: int | None) -> str | None:
 
 
 def _collapsed(method: Any, summary: Summary) -> str | None:
-    """A method that was told k and uses one cluster; one that finds the number itself may rightly find one."""
+    """A method that was given k and uses one cluster. If it finds the number itself, one may be right."""
     k = getattr(method, "k", None) or getattr(getattr(method, "base", None), "k", None)
     if not isinstance(k, int) or k < 2 or summary.clusters != 1 or sum(summary.sizes) < 2:
         return None
@@ -106,7 +106,7 @@ def _collapsed(method: Any, summary: Summary) -> str | None:
 
 
 def _left_behind(history: Sequence[RoundDone], clients: Clients) -> str | None:
-    """Clients whose training diverged while the run went on without them."""
+    """Clients whose training diverged while the run continued without them."""
     often = Counter(m.client for event in history for m in event.missing if m.diverged)
     if not often:
         return None
@@ -114,6 +114,6 @@ def _left_behind(history: Sequence[RoundDone], clients: Clients) -> str | None:
     more = f", and of {len(others)} more" if others else ""
     return (
         f"the training of {client_name(clients.names, client)} gave NaN or Inf in {times} of {len(history)} "
-        f"rounds{more}, which went on without it; check the size of its numbers, "
+        f"rounds{more}, which continued without it; check the size of its numbers, "
         "or try a smaller local.lr or local.clip=1"
     )

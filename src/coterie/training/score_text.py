@@ -11,7 +11,7 @@ import numpy as np
 from coterie.core.metrics import Summary
 from coterie.core.replies import Evaluated
 
-# How a regression fares, by the name of the number in a Summary; `constant` is the MSE of the constant predictor.
+# The scores of a regression, by their names in a Summary; `constant` is the MSE of the constant predictor.
 ERRORS = {"MSE": "loss", "RMSE": "rmse", "MAE": "mae", "R2": "r2", "constant": "constant"}
 
 
@@ -23,14 +23,14 @@ def errors(summary: Summary) -> list[str]:
 def _shown(key: str, value: float | None) -> str:
     if value is None:
         return "-"
-    if key == "r2":  # far below 0 its size says nothing, and takes the room of the run's name
+    if key == "r2":  # far below 0 the exact value means nothing, and would take up the space of the run's name
         return f"{value:.3f}" if value > -100 else "< -100"
     return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
 class ClusterScore:
-    """How the clients of a cluster fare, each counted by its test samples; None without any (or for regression)."""
+    """The accuracy of a cluster's clients, weighted by test samples; None without any (or for regression)."""
 
     cluster: int
     clients: int

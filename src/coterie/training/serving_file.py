@@ -28,7 +28,7 @@ FILE, FORMAT = "serving.json", "coterie-serving-1"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ServingFile:
-    """What the file says."""
+    """The content of the file."""
 
     data: DataRecord
     method: Json | None = None  # {name: ..., its parameters}; None where a configuration names it, or nothing can

@@ -1,4 +1,4 @@
-"""How a run is done, whatever the method: rounds, participation, evaluation, checkpoints."""
+"""The settings of a run that do not depend on the method: rounds, participation, evaluation, checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SettingsOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, config=STRICT)
 class Settings:
-    """How a run is done, whatever the method."""
+    """The settings of a run that do not depend on the method."""
 
     rounds: PositiveInt = 30
     participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round

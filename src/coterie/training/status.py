@@ -1,4 +1,4 @@
-"""How a run stands, as its directory says it: status.json, and the lock that the run's process holds.
+"""The status of a run: status.json in its directory, and the lock that the run's process holds.
 
 status.json says "running" from the first moment, and at the end done, stopped or failed and why. A process that was
 killed writes nothing any more; but the lock is the operating system's and goes with the process, so that a "running"
@@ -21,7 +21,7 @@ from coterie.core.errors import CoterieError, StoppedError
 
 State = Literal["running", "done", "stopped", "failed"]
 FILE = "status.json"
-LOCK = ".lock"  # held while a process is at work on the run
+LOCK = ".lock"  # held while a process works on the run
 LONGEST = 2000  # characters of a reason
 
 
@@ -46,13 +46,13 @@ def write(path: Path, state: State, reason: str | None = None) -> None:
 
 
 def write_end(path: Path, error: BaseException) -> None:
-    """A run is being left by an error. Where nothing can be written (a full disk), the lock alone will tell."""
+    """A run is being left by an error. If nothing can be written (a full disk), only the lock shows it."""
     with contextlib.suppress(OSError):
         write(path, *why(error))
 
 
 def why(error: BaseException) -> tuple[State, str]:
-    """How a run that this error ends stands, in words."""
+    """The status of a run that ended with this error, and the reason."""
     said = str(error)
     if isinstance(error, KeyboardInterrupt):
         return "stopped", "interrupted"
@@ -65,7 +65,7 @@ def why(error: BaseException) -> tuple[State, str]:
 
 
 def read(path: Path) -> RunState | None:
-    """How the run stands now; None where its directory does not say (a run of an older version, or damaged)."""
+    """The status of a run; None if it is not recorded (an older version) or damaged."""
     found = _read(path)
     if found is None or found["state"] != "running":
         return None if found is None else RunState(found["state"], _text(found.get("reason")))
@@ -73,7 +73,7 @@ def read(path: Path) -> RunState | None:
         return RunState("running")
     alive = held(path)
     if alive is False:
-        again = _read(path)  # it may have ended between the two looks
+        again = _read(path)  # it may have ended between the two checks
         if again is not None and again["state"] != "running":
             return RunState(again["state"], _text(again.get("reason")))
         return RunState("failed", _died(found.get("process")))
@@ -81,13 +81,13 @@ def read(path: Path) -> RunState | None:
 
 
 def left_running(path: Path) -> bool:
-    """Whether status.json says "running" though no process is at work on the run."""
+    """Whether status.json says "running" although no process works on the run."""
     found = _read(path)
     return found is not None and found["state"] == "running" and held(path) is False
 
 
 def held(path: Path) -> bool | None:
-    """Whether a process is at work on the run; None where there is no telling (Windows, no right to read)."""
+    """Whether a process works on the run; None if it is unknown (Windows, no permission to read)."""
     try:
         import fcntl
 
@@ -122,6 +122,6 @@ def _text(value: object) -> str | None:
 def _died(process: object) -> str:
     number = f" ({process})" if isinstance(process, int) else ""
     return (
-        f"its process{number} ended without a word: it was killed, ran out of memory, or the machine went down; "
+        f"its process{number} ended without a message: it was killed, ran out of memory, or the machine went down; "
         "the run can be resumed from its last checkpoint"
     )

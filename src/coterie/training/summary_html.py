@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coterie.training.result import Result
 
 ROWS = 12  # clusters in the table
-WIDTH, HEIGHT, LEFT, BELOW = 380, 170, 46, 24  # of the curve; room for the numbers beside and below it
+WIDTH, HEIGHT, LEFT, BELOW = 380, 170, 46, 24  # of the curve; space for the numbers left of it and below
 CELL = 'style="text-align:right;padding:2px 10px"'
 
 

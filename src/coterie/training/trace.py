@@ -1,17 +1,18 @@
-"""What is kept of every evaluated round for pictures: who was in which cluster and how each fared, and a small sketch
-of clients' models that keeps their angles.
+"""What is recorded of every evaluated round for figures: the cluster and the scores of each client, and a small sketch
+of clients' models that approximately keeps their angles.
 
 trace.jsonl          a line with the watched clients, then one per evaluated round: cluster, accuracy, macro_f1 / loss
 sketch.safetensors   ids, sketch (n, 256) of each client's model as last trained in one, its round, centers (K, 256)
 
 At most 2,000 clients are watched, drawn from the run's seed; sizes and means over all are in rounds.jsonl. Clients
-that come while the run is under way are watched too, as long as there is room.
+that join during the run are watched too, up to this limit.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
+from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.files import LineLog, write_durably
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
@@ -33,8 +35,41 @@ WIDTH = 256
 Floats = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class TraceLine:
+    """An evaluated round: each watched client's cluster (-1: not evaluated) and scores (None: not evaluated)."""
+
+    round: int
+    cluster: tuple[int, ...]
+    accuracy: tuple[float | None, ...] | None = None  # of a classification
+    macro_f1: tuple[float | None, ...] | None = None
+    loss: tuple[float | None, ...] | None = None  # of a regression
+
+    def text(self) -> str:
+        """The line of trace.jsonl, without the scores that do not apply."""
+        columns = {name: values for name, values in asdict(self).items() if values is not None}
+        return json.dumps(columns, separators=(",", ":"))
+
+    def widened(self, clients: int) -> TraceLine:
+        """The same round for more watched clients, who joined later."""
+        more = clients - len(self.cluster)
+
+        def longer(scores: tuple[float | None, ...] | None) -> tuple[float | None, ...] | None:
+            return None if scores is None else (*scores, *[None] * more)
+
+        cluster = (*self.cluster, *[-1] * more)
+        return TraceLine(self.round, cluster, longer(self.accuracy), longer(self.macro_f1), longer(self.loss))
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The first line of trace.jsonl."""
+
+    ids: tuple[int, ...]
+
+
 def watched(clients: int, seed: int) -> NDArray[np.int64]:
-    """The clients that pictures show."""
+    """The clients that figures show."""
     if clients <= WATCHED:
         return np.arange(clients)
     drawn: NDArray[np.int64] = np.sort(generator(seed, Purpose.EVALUATION, 2).choice(clients, WATCHED, replace=False))
@@ -42,11 +77,11 @@ def watched(clients: int, seed: int) -> NDArray[np.int64]:
 
 
 class Sketcher:
-    """Vectors (n, P) -> (n, 256) such that inner products stay what they were, nearly: each entry is added to one of
-    256 sums under a random sign. The same for every run, so that models of several runs can share a map."""
+    """Vectors (n, P) -> (n, 256) such that inner products are approximately kept: each entry is added to one of
+    256 sums with a random sign. The same for every run, so that models of several runs can share a map."""
 
     def __init__(self, part: Tensor) -> None:
-        self.part = part  # positions in a model: the weights of the last layer tell clients apart well enough
+        self.part = part  # positions in a model: the weights of the last layer separate clients well enough
         rng = np.random.default_rng(0)
         self.place = torch.from_numpy(rng.integers(WIDTH, size=len(part)))
         self.sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=len(part)).astype(np.float32))
@@ -73,9 +108,9 @@ class Trace:
     def begin(self, done: int) -> None:
         """Open the files; rounds after `done` are forgotten."""
         before, lines = read_trace(self.path)
-        if done and len(before):  # also where so many clients came meanwhile that others would be drawn now
+        if done and len(before):  # even if so many clients joined since that others would be drawn now
             self.ids = before
-        self._open([line for line in lines if line["round"] <= done])
+        self._open([line for line in lines if line.round <= done])
         for name in (SKETCH, BEFORE):  # the last one may be of a round whose checkpoint is not there
             old = read_sketch(self.path, name)
             if not done or old is None or old["round"].max(initial=0) > done:
@@ -86,7 +121,7 @@ class Trace:
         self._lengthen()
 
     def watch(self, clients: int) -> None:
-        """So many clients there are now: those that came since are watched too, as long as there is room."""
+        """clients: how many there are now. Those that joined since are watched too, up to the limit."""
         first = int(self.ids[-1]) + 1 if len(self.ids) else 0
         new = np.arange(first, min(clients, first + WATCHED - len(self.ids)))
         if not len(new):
@@ -97,22 +132,22 @@ class Trace:
         self._open(read_trace(self.path)[1])
 
     def _lengthen(self) -> None:
-        """Room for the models of those who have none here yet."""
+        """Add empty rows for the models of new clients."""
         more = len(self.ids) - len(self._round)
         self._sketches = np.concatenate([self._sketches, np.zeros((more, WIDTH), dtype=np.float32)])
         self._round = np.concatenate([self._round, np.zeros(more, dtype=np.int64)])
 
-    def _open(self, lines: Sequence[dict[str, Any]]) -> None:
-        """Write these lines anew, about everyone who is watched by now, and go on behind them."""
+    def _open(self, lines: Sequence[TraceLine]) -> None:
+        """Write the file with these lines, widened to all watched clients, and open it to append more."""
         kept = [json.dumps({"ids": self.ids.tolist()})]
-        kept += [json.dumps(_wider(line, len(self.ids)), separators=(",", ":")) for line in lines]
+        kept += [line.widened(len(self.ids)).text() for line in lines]
         write_durably(self.path / "trace.jsonl", "".join(line + "\n" for line in kept))
         self._log = LineLog(self.path / "trace.jsonl")
 
     def add(self, round_: int, fresh: Snapshot) -> None:
         """An evaluated round."""
         assert self._log is not None
-        self._log.add(json.dumps({"round": round_} | self._columns(fresh.clients), separators=(",", ":")))
+        self._log.add(self._line(round_, fresh.clients).text())
         if fresh.trained is not None and fresh.trained.theta is not None:
             ids = fresh.trained.ids.numpy()
             here = np.isin(ids, self.ids)
@@ -138,52 +173,43 @@ class Trace:
         write_durably(self.path / SKETCH, safetensors.save(what))
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._log is not None:
             self._log.close()
 
-    def _columns(self, reply: Evaluated) -> dict[str, list[Any]]:
+    def _line(self, round_: int, reply: Evaluated) -> TraceLine:
         ids = reply.ids.numpy()
         rows = np.searchsorted(ids, self.ids)
         rows[rows == len(ids)] = 0
         there = ids[rows] == self.ids
         found = np.zeros(len(ids), dtype=np.int64) if reply.choice is None else reply.choice.numpy()
-        regression = bool(reply.accuracy.isnan().all())
-        scores = {"loss": reply.loss} if regression else {"accuracy": reply.accuracy, "macro_f1": reply.macro_f1}
-        out: dict[str, list[Any]] = {"cluster": np.where(there, found[rows], -1).tolist()}
-        for name, values in scores.items():
-            numbers = np.where(there & (reply.n.numpy()[rows] > 0), values.double().numpy()[rows], np.nan)
-            out[name] = [None if np.isnan(v) else float(f"{v:.4g}") for v in numbers]
-        return out
+        cluster = tuple(np.where(there, found[rows], -1).tolist())
+        scored = there & (reply.n.numpy()[rows] > 0)
+
+        def column(values: Tensor) -> tuple[float | None, ...]:
+            numbers = np.where(scored, values.double().numpy()[rows], np.nan)
+            return tuple(None if np.isnan(v) else float(f"{v:.4g}") for v in numbers)
+
+        if bool(reply.accuracy.isnan().all()):  # a regression
+            return TraceLine(round_, cluster, loss=column(reply.loss))
+        return TraceLine(round_, cluster, column(reply.accuracy), column(reply.macro_f1))
 
 
-def _wider(line: dict[str, Any], many: int) -> dict[str, Any]:
-    """A round's line, in which clients that came later were not there."""
-    columns = {name: values for name, values in line.items() if isinstance(values, list)}
-    return line | {
-        name: values + [-1 if name == "cluster" else None] * (many - len(values)) for name, values in columns.items()
-    }
-
-
-def read_trace(path: Path) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:
-    """The watched clients and a line per evaluated round; a line that a crash cut short is left out."""
+def read_trace(path: Path) -> tuple[NDArray[np.int64], list[TraceLine]]:
+    """The watched clients and a line per evaluated round. Lines that cannot be read, as after a crash, are left out."""
     file = path / "trace.jsonl"
-    if not file.is_file():
-        return np.empty(0, dtype=np.int64), []
+    ids: tuple[int, ...] = ()
     lines = []
-    for text in file.read_bytes().split(b"\n"):
+    for text in file.read_bytes().split(b"\n") if file.is_file() else ():
         try:
-            line = json.loads(text.decode("utf-8"))
-        except (ValueError, RecursionError):
+            value = parse_json(text)
+            if not ids and isinstance(value, dict) and "ids" in value:
+                ids = decode(value, _Watched).ids
+            else:
+                lines.append(decode(value, TraceLine, ignore_unknown=True))
+        except DecodeError:
             continue
-        if isinstance(line, dict):
-            lines.append(line)
-    ids: list[int] = next((line["ids"] for line in lines if _whole_numbers(line.get("ids"))), [])
-    return np.asarray(ids, dtype=np.int64), [line for line in lines if type(line.get("round")) is int]
-
-
-def _whole_numbers(found: object) -> bool:
-    return isinstance(found, list) and all(type(one) is int for one in found)
+    return np.asarray(ids, dtype=np.int64), lines
 
 
 def read_sketch(path: Path, name: str = SKETCH) -> dict[str, NDArray[Any]] | None:

@@ -1,7 +1,7 @@
 """How many bytes a round would send over a network: what a client must be given to do its tasks, and what it returns.
 
 A vector that several tasks of a visit use is sent once. Where a client keeps its own model, the default is sent to it
-on its first visit only. Evaluation is a simulation's way to look at itself and is not counted. An engine that really
+on its first visit only. Evaluation only serves the simulation and is not counted. An engine that really
 sends (`CountsTraffic`) counts for itself.
 """
 
@@ -40,7 +40,7 @@ def up(replies: Sequence[Reply]) -> int:
 
 
 def _to_one(visit: Visit, client: int, memory: Memory) -> int:
-    sent: dict[tuple[int, int], int] = {}  # by where a vector lies, so that none is counted twice
+    sent: dict[tuple[int, int], int] = {}  # by address, so that no vector is counted twice
     kept = memory.read(client)
     for task in visit.tasks_for(client):
         if isinstance(task, Fit | Score):
@@ -50,7 +50,7 @@ def _to_one(visit: Visit, client: int, memory: Memory) -> int:
 
 
 def _vectors(node: object, client: int) -> dict[tuple[int, int], int]:
-    """What a client is sent for one reference: the vectors (by where they lie) and their sizes in bytes."""
+    """What a client is sent for one reference: the vectors (by address) and their sizes in bytes."""
     match node:
         case Pick(centers):
             row = node.row_of(client)  # without one the client is sent nothing, and reported as missing

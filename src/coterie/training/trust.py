@@ -1,6 +1,6 @@
-"""Code that a run directory names (`module:Name`) is imported only where the user says so: a directory may be received.
+"""Code that a run directory names (`module:Name`) is imported only if the user allows it: directories are shared.
 
-Whoever writes config.yaml chooses which function of which installed module is called, with which parameters.
+The author of config.yaml chooses which function of which installed module is called, with which parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coterie.core.errors import CoterieError
 
 
 def check_trust(tree: Mapping[str, Any], trusted: Sequence[str], run_dir: Path, how: str = "--trust {name}") -> None:
-    """Raise unless every `module:Name` of a run's configuration is trusted. how: what the user is told to write."""
+    """Raise unless every `module:Name` of a run's configuration is trusted. how: what to write instead."""
     for key, name in named_code(tree):
         if name not in trusted:
             raise CoterieError(
@@ -24,7 +24,7 @@ def check_trust(tree: Mapping[str, Any], trusted: Sequence[str], run_dir: Path, 
 
 
 def trust_words(tree: Mapping[str, Any]) -> str:
-    """What to add to the command that goes on with a run of this configuration."""
+    """What to add to the command that resumes a run of this configuration."""
     return "".join(f" --trust {name}" for name in dict.fromkeys(name for _, name in named_code(tree)))
 
 

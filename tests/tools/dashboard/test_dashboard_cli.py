@@ -9,7 +9,7 @@ from pathlib import Path
 import boards
 import pytest
 
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.tools.cli.dashboard import dashboard
 
 pytest.importorskip("dash", reason="the extra `dashboard` is not installed")
@@ -18,18 +18,16 @@ from coterie.tools.dashboard import server
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(
-        CoterieError, match="nowhere: no such directory; write where your runs are: coterie dashboard DIR"
-    ):
+    with raises("run-not-found"):
         dashboard(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(CoterieError, match="file: a file; write"):
+    with raises("run-not-found"):
         dashboard(tmp_path / "file")
 
 
 def test_without_dash_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dash", None)
-    with pytest.raises(CoterieError, match=r"pip install 'coterie\[dashboard\]'"):
+    with raises("extra-missing", match=r"pip install 'coterie\[dashboard\]'"):
         dashboard(tmp_path)
 
 
@@ -43,9 +41,9 @@ def test_a_port_in_use_is_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match=r"--host 203\.0\.113\.7: no address of this machine"):
+    with raises("address-unavailable", match=r"--host 203\.0\.113\.7: no address of this machine"):
         dashboard(tmp_path, host="203.0.113.7", port=0)
-    with pytest.raises(CoterieError, match="--host not a host: there is no such address"):
+    with raises("address-unavailable", match="--host not a host: there is no such address"):
         dashboard(tmp_path, host="not a host", port=0)
 
 

@@ -105,7 +105,7 @@ def test_a_run_whose_process_is_gone_has_failed_though_no_file_changed(tmp_path:
         assert runs.look().lines["a"].summary.status == "running"  # a long round
     line = line_row(runs.look().lines["a"])
     assert line["status"] == "failed"
-    assert "ended without a word" in line["problem"]
+    assert "ended without a message" in line["problem"]
     status.write(run, "failed", "lr: lower it")
     assert line_row(runs.look().lines["a"])["problem"] == "lr: lower it"
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import ROOT
+from conftest import ROOT, raises
 from coterie.core.errors import CoterieError
 from coterie.tools.experiments.grid import Grid, outcome_of, plan, read_axes, split_values, state_of
 from coterie.training.config import split_words
@@ -49,7 +49,7 @@ def test_lists_stay_whole(lists: list[list[int]]) -> None:
 
 
 def test_an_empty_value_is_refused() -> None:
-    with pytest.raises(CoterieError, match=r"method: 'a,,b' has an empty value; write method=a,b"):
+    with raises("option-invalid", match=r"method: 'a,,b' has an empty value; write method=a,b"):
         split_values("method", "a,,b")
 
 
@@ -151,7 +151,7 @@ def test_finished_begun_new_and_somebody_elses(tmp_path: Path) -> None:
     (run.path(tmp_path) / "clients.json").unlink()
     assert state_of(run, tmp_path) == "begun"
     (other,) = plan(None, [*QUICK, "method=wecfl", "method.k=3"]).runs
-    with pytest.raises(CoterieError, match=r"wecfl/seed-0: holds .*method\.k is 2 there and 3 here.*another --out"):
+    with raises("run-mismatch", match=r"wecfl/seed-0: holds .*method\.k is 2 there and 3 here.*another --out"):
         state_of(other, tmp_path)
     (same,) = plan(None, [*QUICK, "method=wecfl", "method.k=2", "checkpoint_every=1"]).runs
     assert state_of(same, tmp_path) == "begun"
@@ -165,7 +165,7 @@ def test_auto_is_what_it_came_to(tmp_path: Path) -> None:
     (path / "config.yaml").write_text(yaml.safe_dump(there), encoding="utf-8")
     assert state_of(run, tmp_path) == "begun"
     (named,) = plan(None, [*QUICK, "engine=sequential"]).runs
-    with pytest.raises(CoterieError, match=r"engine\.name is batched there and sequential here"):
+    with raises("run-mismatch"):
         state_of(named, tmp_path)
 
 

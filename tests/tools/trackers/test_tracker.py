@@ -11,7 +11,7 @@ import pytest
 import watched
 
 import coterie.tools.trackers
-from coterie.core.errors import CoterieError
+from conftest import raises
 from coterie.tools.trackers import Tracker, tracker
 from coterie.training.events import RunStarted
 
@@ -69,14 +69,14 @@ def test_numbers_that_are_none_are_left_out() -> None:
 
 
 def test_an_unknown_tracker(tmp_path: Path) -> None:
-    with pytest.raises(CoterieError, match=r"--track: unknown tracker 'tensorbord'\. Did you mean 'tensorboard'"):
+    with raises("config-unknown-name", match=r"--track: unknown tracker 'tensorbord'\. Did you mean 'tensorboard'"):
         tracker("tensorbord", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_library_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CoterieError, match=rf"needs {name}: pip install 'coterie\[{name}\]'"):
+    with raises("extra-missing", match=rf"needs {name}: pip install 'coterie\[{name}\]'"):
         tracker(name, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of many clients at once, where the server says who uses which model: one forward pass per model."""
+"""Evaluation of many clients at once, if the server says who uses which model: one forward pass per model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate_together(
         return None
     ids = torch.tensor([call.client for call in calls])
     models = [found for model in task.models if (found := rows_of(model, ids)) is not None]
-    if len(models) < len(task.models):  # a client without a label: one by one, the reply says which
+    if len(models) < len(task.models):  # a client without a label: evaluated one by one, so that the reply names it
         return None
     picked = [isinstance(model, Pick) for model in task.models]
     try:
@@ -44,13 +44,13 @@ def evaluate_together(
                 scored = _evaluate(networks, task, thetas, choice, source, ids[some])
                 for place, answer in zip(some.tolist(), scored, strict=True):
                     answers[place] = answer
-    except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, the reply says which client it is
+    except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, so that it is named
         return None
     return answers
 
 
 def _only_task(calls: Sequence[ClientTasks]) -> Evaluate | None:
-    """The one evaluation that all these clients are asked for, of models of the server's."""
+    """The evaluation of the server's models that all these clients are asked for."""
     task = calls[0].tasks[0] if calls and len(calls[0].tasks) == 1 else None
     if not isinstance(task, Evaluate) or task.mixture or task.belongs or task.half is not None:
         return None

@@ -43,7 +43,7 @@ class StackedModels:
         return x
 
     def append(self, module: nn.Module) -> bool:
-        """Add a layer; False if it is not supported here."""
+        """Add a layer; returns False if it is not supported."""
         add = _SUPPORTED.get(type(module))
         supported = add is not None and add(self, module)
         self.position += sum(p.numel() for p in module.parameters())
@@ -89,7 +89,7 @@ class StackedModels:
         return True
 
 
-# Only these very types: a subclass may compute something else.
+# Exactly these types: a subclass may compute something else.
 _SUPPORTED: dict[type[nn.Module], Callable[..., bool]] = {
     nn.Linear: StackedModels.linear,
     nn.Conv1d: StackedModels.convolution,
@@ -152,7 +152,7 @@ def _convolution(module: nn.Conv1d | nn.Conv2d, start: int, first: bool) -> Stag
 
     def stage(thetas: Tensor, a: Tensor) -> Tensor:
         part, many = thetas[:, start:end], len(thetas) * shape[0]
-        if len(shape) == 4:  # channels last, as they lie in the vector
+        if len(shape) == 4:  # channels last, as in the vector
             weight = part.reshape(many, shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
         else:
             weight = part.reshape(many, *shape[1:])

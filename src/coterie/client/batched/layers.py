@@ -1,4 +1,4 @@
-"""Networks that are nothing but linear layers with ReLU between, as places in the model's vector."""
+"""Networks of linear layers with ReLUs in between, as positions in the model's vector."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coterie.core.model import Model, layers_in_order
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer: where its numbers lie in the model's vector, and whether a ReLU follows."""
+    """A linear layer: the position of its parameters in the model's vector, and whether a ReLU follows."""
 
     inputs: int
     outputs: int
@@ -21,7 +21,7 @@ class Layer:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of its parameters."""
         return self.outputs * (self.inputs + (self.bias is not None))
 
     def matrix(self, thetas: Tensor) -> Tensor:

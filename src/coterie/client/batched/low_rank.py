@@ -20,11 +20,11 @@ from torch import Tensor
 
 from coterie.client.updates import proximal_factors
 
-MARGIN = 0.75  # of the multiplications of direct training: fewer than this, or it is not worth its copies
+MARGIN = 0.75  # share of the multiplications of direct training above which the copies do not pay
 
 
 def saves_time(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> bool:
-    """Whether it is faster, for a client with n samples that sees so many in all its steps."""
+    """Whether this is faster for a client with n samples, given the total number of samples in all its steps."""
     cost = (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
     return cost < MARGIN * 2 * seen * inputs * outputs
 

@@ -1,7 +1,7 @@
 """Training of many clients as one computation, for networks of linear layers with ReLU between.
 
-The models of G clients lie in one (G, P) tensor, and a step of all of them is a handful of batched matrix products with
-the gradient written out. Clients are ordered by falling numbers of steps, so that those still training are always the
+The models of G clients are one (G, P) tensor, and a step of all of them is a handful of batched matrix products with
+the gradient written out. Clients are ordered by descending numbers of steps, so that those still training are the
 first k rows. A batch shorter than the others is filled up with samples of weight zero. What a gradient does to a model
 is `updates.UpdateRule`, as in `training.train`, which is the reference.
 """
@@ -30,7 +30,7 @@ def trains_low_rank(training: LocalTraining, first: Layer) -> bool:
 
 
 def bytes_of(training: LocalTraining, layers: Sequence[Layer], low_rank: bool) -> int:
-    """About how much memory a client's steps go through again and again."""
+    """The approximate memory that each step of a client reads and writes."""
     n, first = len(training.y), layers[0]
     batch = n if training.local.batch == "full" else min(training.local.batch, n)
     if low_rank:
@@ -126,7 +126,7 @@ class _Group:
 
 
 class _Segment:
-    """Steps with the same k clients. What does not change between them is made once: for small models that counts."""
+    """Steps with the same k clients. What does not change between them is made once, which matters for small models."""
 
     def __init__(
         self, group: _Group, first: int, last: int, k: int, share: Tensor, losses: Tensor, grads: Tensor | None
@@ -217,7 +217,7 @@ class _Segment:
             elif bias is not None:
                 torch.mul(slope.sum(1, keepdim=True), alpha, out=bias)
             if below is not None:
-                # What a ReLU let through is positive: its sign is the slope, and much faster than a comparison.
+                # The output of a ReLU is zero or positive: its sign is the slope, and much faster than a comparison.
                 slope = below.mul_(inputs[number].sign_()) if self.layers[number - 1].relu else below
 
 

@@ -22,7 +22,7 @@ class BatchPlan:
     rows: Tensor  # (T, G, b) into the stacked samples
     starts: list[int]  # (G,) where a client's samples begin among them
     sizes: Tensor  # (T, G) samples that count; 0: the client has finished
-    segments: list[tuple[int, int, int]]  # (first, last, clients still training): steps in which nobody finishes
+    segments: list[tuple[int, int, int]]  # (first, last, clients still training): steps in which no client finishes
     full: list[bool]  # (T,) every batch full: nothing to mask
     same: bool  # all steps take the same samples (full batches)
 
@@ -58,7 +58,7 @@ def _plan_client(
     order = orders(n, training.local, training.rng)
     for first in range(0, steps, per_epoch):
         drawn = next(order)
-        # A short batch is filled up with a sample of the client's own, with weight zero.
+        # A short batch is padded with one of the client's own samples, with weight zero.
         filled = np.full(per_epoch * size, start, dtype=np.int64)
         filled[:n] = (np.arange(n) if drawn is None else drawn) + start
         last = min(first + per_epoch, steps)

@@ -77,7 +77,7 @@ class BatchedTaskRunner(TaskRunner):
     # ----------------------------------------------------------------------------------------------------- scoring
 
     def _score(self, centers: Tensor, asked: Sequence[_OngoingVisit]) -> None:
-        """Compute the logits of every center for everyone's training samples, and put them where the visits look."""
+        """Compute the logits of every center for everyone's training samples, and store them for the visits."""
         if self.networks.frozen.mixes:  # one by one: a prediction depends on the other samples of its batch
             return
         new = [one for one in asked if one.error is None and id(centers) not in one.visit.center_outputs]
@@ -120,7 +120,7 @@ class BatchedTaskRunner(TaskRunner):
     # ---------------------------------------------------------------------------------------------------- training
 
     def _fit(self, task: Fit, number: int, asked: Sequence[_OngoingVisit]) -> None:
-        """Clients with about as many steps to go are trained as one."""
+        """Train clients with similar numbers of steps as one group."""
         layers = self.layers
         assert layers is not None
         for one in asked:
@@ -147,7 +147,7 @@ class BatchedTaskRunner(TaskRunner):
             kind = (job.proximal is None, job.offset is None, job.weights is None, one.low_rank, job.clip)
             kinds.setdefault(kind, []).append(one)
         for alike in kinds.values():
-            # A group's first client is its longest and largest, the rest may not be much shorter or smaller.
+            # The first client of a group has the most steps and samples; the others may not have many fewer.
             queue = sorted(alike, key=lambda one: (-one.steps, -one.n, one.call.client))
             while queue:
                 first = queue[0]
@@ -174,7 +174,7 @@ class _OngoingVisit:
         visit.keeps.update(self.call.keeps)
 
     def attempt(self, what: Callable[[], object]) -> None:
-        """Do something; an error ends the visit of this client only."""
+        """Call a function; an error ends the visit of this client only."""
         try:
             what()
         except Exception as error:
@@ -186,7 +186,7 @@ class _OngoingVisit:
 
     @property
     def train(self) -> tuple[Tensor, Tensor] | None:
-        """The training samples, if they can be had."""
+        """The training samples; None if they cannot be loaded."""
         try:
             return self.visit.data.train
         except Exception:  # reported when the task itself is tried
@@ -203,7 +203,7 @@ class _OngoingVisit:
         return self.visit.evaluate_logits(task, self.resolved, logits if len(y) else None, y)
 
     def prepare(self, task: Fit, number: int, layers: Sequence[Layer]) -> None:
-        """What its training needs, and about how much of it there is."""
+        """What its training needs, and how much work it is."""
         self.training, self.choice, _ = self.visit.prepare(task, number)
         self.n = len(self.training.y)
         self.steps = steps_of(self.n, self.training.local)

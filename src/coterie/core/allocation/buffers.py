@@ -1,8 +1,8 @@
 """Large buffers that are reused: a round trains and gathers as many models as the last one did.
 
-Memory asked of the system anew is found, zeroed and mapped page by page, which takes longer than writing the models
-there. The allocator's own is left in pieces too small for the next models once small things lie among them, so that it
-grows for many rounds. A block is free again when the last tensor in it is gone.
+New memory from the system is found, zeroed and mapped page by page, which takes longer than writing the models. In the
+allocator's own memory, small objects between the models leave gaps too small for the next ones, so that it grows for
+many rounds. A block is free again when the last tensor in it is gone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 
 LARGE = 32 << 20  # bytes: all models of a round
 MODEL = 1 << 20  # bytes: one wide model. Smaller ones the allocator keeps itself
-ALIGNED = 64  # bytes, as torch does: how products round may depend on where their numbers lie
+ALIGNED = 64  # bytes, as torch does: the rounding of products may depend on the alignment
 
 
 class BufferPool:
-    """Gives out tensors in memory that was used before."""
+    """Allocates tensors in memory that is reused."""
 
     def __init__(self, least: int = LARGE) -> None:
-        self._least = least  # bytes; less than that is not worth the trouble
+        self._least = least  # bytes; smaller tensors are left to torch
         self._free: list[NDArray[np.uint8]] = []
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -42,7 +42,7 @@ class BufferPool:
         return self.empty(tuple(value.shape), value.dtype).copy_(value)
 
     def _take(self, size: int) -> NDArray[np.uint8]:
-        """The smallest free block that fits; where none does, the free ones are given back for a new one."""
+        """The smallest free block that fits; if there is none, the free ones are released for a new one."""
         fitting = sorted((i for i, block in enumerate(self._free) if size <= len(block) <= 2 * size), key=self._length)
         if fitting:
             return self._free.pop(fitting[0])

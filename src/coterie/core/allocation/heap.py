@@ -16,7 +16,7 @@ def keep_memory() -> None:
     kilobytes, each of which the system has to find and zero.
     """
     if sys.platform == "linux":
-        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch looks when it first takes memory of that size
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it when it first allocates memory of that size
         with contextlib.suppress(OSError, AttributeError):
             libc = ctypes.CDLL("libc.so.6")
             for option in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD

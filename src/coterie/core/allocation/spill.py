@@ -1,4 +1,4 @@
-"""Where what thousands of clients keep lies: in memory of its own, and what that has no room for in files.
+"""Storage for what thousands of clients keep: memory of its own, and files for what does not fit.
 
 A file has no name from the moment it is mapped, so that it is gone with the last tensor in it, however the
 process ends. The system reads and writes it as needed.
@@ -19,14 +19,14 @@ from torch import Tensor
 from coterie.core.errors import CoterieError
 
 SMALL = 1 << 16  # bytes; less than this is not worth a file
-LARGE = 1 << 20  # bytes; from here on a value in memory is worth pages of its own (a process has 65,530 such places)
-_UNKNOWN = 16 << 30  # bytes a machine has that does not tell
+LARGE = 1 << 20  # bytes; from this size on a value in memory gets pages of its own (a process can have 65,530 mappings)
+_UNKNOWN = 16 << 30  # bytes, assumed if the memory of the machine is unknown
 
 
 def room() -> int:
     """Bytes that clients may keep in memory: a quarter of the machine's, or of the container's."""
     found = [_UNKNOWN]
-    with contextlib.suppress(AttributeError, ValueError, OSError):  # no such question on Windows
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # not available on Windows
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with contextlib.suppress(ValueError, OSError):  # the file says "max" where there is no limit
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
@@ -34,25 +34,25 @@ def room() -> int:
 
 
 def held(value: Tensor | None) -> int:
-    """Bytes of memory that this takes: none if it lies in a file."""
+    """Bytes of memory that this takes: none if it is in a file."""
     return 0 if value is None or value.untyped_storage().filename else value.nbytes
 
 
 def stored(value: Tensor, left: int) -> Tensor:
-    """Something to keep: as it is if so many bytes are left for it, else in a file."""
+    """A value to keep: unchanged if so many bytes of memory are left for it, else in a file."""
     if value.nbytes >= SMALL and value.nbytes > left:
         return on_disk(value)
     if value.nbytes >= LARGE:
         return in_pages(value)
-    # A row of something larger would keep all of that alive.
+    # A view of a larger tensor would keep all of it alive.
     return value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
 
 
 def in_pages(value: Tensor) -> Tensor:
     """The same numbers in memory that goes back to the system with the last tensor in it.
 
-    What is kept for long among the large tensors that come and go in a round would leave the heap in pieces that
-    nothing fits into: with 900 models of 6.5 MB kept, a process grew by 2.4 GB in four rounds, and went on.
+    Values that are kept for long between the large tensors of a round fragment the heap: with 900 models of 6.5 MB
+    kept, a process grew by 2.4 GB in four rounds, and continued to grow.
     """
     if sys.platform == "linux":
         pages = mmap.mmap(-1, value.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -68,8 +68,8 @@ def on_disk(value: Tensor) -> Tensor:
     place = directory()
     try:
         with tempfile.NamedTemporaryFile(prefix="coterie-", dir=place) as file:
-            # Asked for in advance: a disk that is found full when the numbers get there would end the process.
-            # macOS cannot be asked.
+            # Reserved in advance: if the disk were full when the values are written, the process would be killed.
+            # Not available on macOS.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, value.nbytes)
             else:

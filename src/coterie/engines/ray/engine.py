@@ -3,7 +3,7 @@
 Chunks of clients go to one actor per core. The tasks of a visit are put into Ray's store once, what clients keep
 travels with their chunk and comes back with the answers, and trained models stay where they are until they are needed
 (`ray_models`). A chunk that dies with its process or its machine is tried again elsewhere, client by client: a client's
-work follows from the visit, its data and what it keeps, so that it gives the same whoever does it.
+work depends only on the visit, its data and what it keeps, so the result is the same on any worker.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from coterie.engines.ray.cluster import head_answers, join
 from coterie.engines.ray.models import NodeModels, RayModels
 from coterie.engines.ray.worker import Worker, buffers, sending
 
-AHEAD = 2  # chunks an actor has at a time: one in work, one so that it need not wait for the next
+AHEAD = 2  # chunks an actor has at a time: one in progress, and the next
 TRIES = 3  # of a client whose process dies, and of an actor that does not start
-PATIENCE = 10.0  # seconds without any news before the cluster is looked at anew
-SILENT = 3  # times that, with no worker at all, before it is said
+PATIENCE = 10.0  # seconds without a result before the cluster is checked again
+SILENT = 3  # times that without any worker before a warning
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class _ChunkResult:
 class Ray:
     """Spreads visits over a Ray cluster: `workers` actors, or one per core of all its machines."""
 
-    arithmetic = "ray"  # means are summed up where the models lie, in double precision
+    arithmetic = "ray"  # means are computed where the models are stored, in double precision
 
     def __init__(
         self, model: Model, federation: Federation, workers: int | None, address: str | None, cores: int
@@ -93,7 +93,7 @@ class Ray:
         self._ray, self._workers, self._failed, self._silent = ray, workers, 0, 0
         self._row = (model.size, next(model.blueprint.parameters()).dtype)
         self._actors: list[_Actor] = []
-        self._starting: dict[Any, Any] = {}  # by the reference that tells when it is ready
+        self._starting: dict[Any, Any] = {}  # by the reference that signals that it is ready
         self._head, self._gone = ray.get_runtime_context().gcs_address, False
         try:
             with buffers():
@@ -113,7 +113,7 @@ class Ray:
         """See `Engine.visit`."""
         keeps = {client: dict(self.memory.read(client)) for client in visit.ids.tolist()}
         with buffers():
-            # A copy: what a visit has looked up for itself is of no use to another process.
+            # A copy without cached lookups, which other processes cannot use.
             sent = self._ray.put(dataclasses.replace(restrict(visit, visit.ids)))
         stored = _StoredVisit(sent, tuple(sending(visit)), keeps)
         answers, missing, parts = ReplyBuilder(visit), dict[int, Missing](), list[Mapping[int, NodeModels]]()
@@ -160,7 +160,7 @@ class Ray:
             return actor.handle.norms.remote(stored.visit, number, ids, choice, *models)
 
     def close(self) -> None:
-        """Let the actors go, and the cluster, if it was joined here."""
+        """Stop the actors, and disconnect from the cluster if it was connected here."""
         for handle in [*(actor.handle for actor in self._actors), *self._starting.values()] if not self._gone else ():
             with contextlib.suppress(Exception):
                 self._ray.kill(handle)
@@ -171,7 +171,7 @@ class Ray:
     # ----------------------------------------------------------------------------------------------------- a visit
 
     def _run_chunks(self, stored: _StoredVisit, chunks: Iterable[tuple[int, ...]]) -> Iterator[_ChunkResult]:
-        """Run the chunks; results in whatever order they come back."""
+        """Run the chunks; yields results in the order of completion."""
         waiting, sent_chunks, deaths = deque(chunks), dict[Any, _SentChunk](), Counter[int]()
         self._start_actors()
         while waiting or sent_chunks:
@@ -192,7 +192,7 @@ class Ray:
                 except self._ray.exceptions.RayError as error:
                     gone = sent_chunks[ref].actor
                     lost = [sent_chunks.pop(r).clients for r in list(sent_chunks) if sent_chunks[r].actor is gone]
-                    # An actor does one chunk after another: the oldest was in work, those behind it are not to blame.
+                    # An actor runs its chunks in order: only the oldest one was running when it failed.
                     waiting.extend(lost[1:])
                     deaths.update(lost[0])
                     waiting.extend((client,) for client in lost[0] if deaths[client] < TRIES)
@@ -231,7 +231,7 @@ class Ray:
         if not head_answers(self._head):
             self._gone = True
             raise CoterieError(
-                f"engine: the Ray cluster is gone, nobody answers at {self._head}. Start it again and go on from the "
+                f"engine: the Ray cluster is gone, no answer from {self._head}. Start it again and continue from the "
                 "last checkpoint: coterie run --resume DIRECTORY (in Python resume=True)",
                 code="engine-lost",
             )

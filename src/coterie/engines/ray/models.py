@@ -1,4 +1,4 @@
-"""Models that stay on the machines of a Ray cluster: summed up where they lie, brought here only if they must be."""
+"""Models that stay on the machines of a Ray cluster: summed there, and transferred only if they must be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeModels:
 
 
 class Carrier(Protocol):
-    """What the engine does for models that it left where they are."""
+    """What the engine does for models that stay on their nodes."""
 
     def combine(self, node: str, shares: Sequence[Tensor], models: Sequence[Any]) -> Any:
         """A reference to the sum of share @ models, computed on that node; None where no worker is left on it."""
@@ -61,7 +61,7 @@ class RayModels:
 
     @property
     def nbytes(self) -> int:
-        """What all clients sent, wherever it went."""
+        """The size of all models, wherever they are stored."""
         return len(self) * self._size * self.dtype.itemsize
 
     def combined(self, share: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class RayModels:
             found = None if any(one is None for one in sums) else ray.get(sums)
         except ray.exceptions.RayError:
             found = None
-        if found is None:  # a node has gone since: what is left of the models is gathered, the rest computed again
+        if found is None:  # a node was lost: the remaining models are gathered, the others computed again
             return share @ self.gathered()
         total = torch.zeros(len(share), self._size, dtype=torch.float64)
         for used, rows in found:

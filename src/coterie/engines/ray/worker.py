@@ -1,8 +1,8 @@
 """What runs in a worker of the Ray engine: chunks of clients, and sums of the models they trained.
 
 Ray carries objects by pickle between processes that trust each other; that is its own transport, and a cluster is one
-trust domain. Tensors are given to it as flat buffers: its object store holds those once per machine, and whoever
-reads them sees the store itself and must not write.
+trust domain. Tensors are given to it as flat buffers: its object store holds them once per machine, and readers
+share this memory and must not write to it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Flat = tuple[NDArray[np.uint8], str, tuple[int, ...]]  # the bytes of a tensor, 
 
 
 def flat(tensor: Tensor) -> Flat:
-    """A tensor as Ray likes it best."""
+    """A tensor in the form that Ray stores without copying."""
     plain = tensor.detach().contiguous()
     kind = str(plain.dtype).removeprefix("torch.")
     return plain.reshape(-1).view(torch.uint8).numpy(), kind, tuple(plain.shape)
 
 
 def tensor(parts: Flat) -> Tensor:
-    """The tensor again, where its bytes lie."""
+    """The tensor of a buffer, without a copy."""
     buffer, kind, shape = parts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the buffer is not to be written to
@@ -66,7 +66,7 @@ def sending(visit: Visit) -> list[int]:
 
 
 class Worker:
-    """An actor: one process, one thread, some clients after another. It remembers nothing of them."""
+    """An actor: one process, one thread, one client after another. It keeps nothing about them."""
 
     def look_in(self, path: Sequence[str]) -> None:
         """Import modules from where the driver finds them too, if that is there."""
@@ -103,7 +103,7 @@ class Worker:
         return (results, *stacked) if stacked else results
 
     def combine(self, shares: Sequence[Tensor], *models: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of share (K, n) @ models (n, P): the rows of it that are not nothing, and which they are.
+        """The sum of share (K, n) @ models (n, P): its nonzero rows, and their numbers.
 
         In double precision, so that it does not show in which order and on which nodes clients were summed up.
         """

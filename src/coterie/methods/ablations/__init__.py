@@ -1,1 +1,1 @@
-"""Methods with a part taken away, as their papers compare them."""
+"""Ablations: methods without one of their parts, as compared in their papers."""

@@ -1,4 +1,4 @@
-"""FedGroup's ablations: groups made by chance (RCC), or clients put into them by chance (RAC).
+"""FedGroup's ablations: random groups (RCC), or random assignment of clients to groups (RAC).
 
 Duan et al. 2021, Table III, in the authors' code. RCC, randomly selected cluster centers: m random clients are
 pre-trained and are the groups; everyone else joins one as in FedGroup. RAC, randomly assigned clients: groups are found
@@ -40,10 +40,10 @@ class FedGroupRAC(FedGroupAuthors):
     """FedGroup that puts clients into a random group each time they are selected (ablation)."""
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
-        """As in FedGroup; nobody else joins a group before it is selected."""
+        """As in FedGroup; other clients join a group only when they are selected."""
         return FedGroup.group_cold_start(self, state, cohort, ask)
 
     def meet(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
-        """Whoever was not clustered is put into a random group, again and again."""
+        """A client that was not clustered is put into a random group in every round."""
         others = cohort.ids[~torch.isin(cohort.ids, state.clustered)]
         return assigned(state, others, torch.from_numpy(cohort.rng.integers(len(state.centers), size=len(others))))

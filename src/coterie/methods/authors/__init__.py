@@ -1,1 +1,1 @@
-"""Methods as their authors published them in code, where that differs from the paper: only what differs."""
+"""Methods as in their authors' code, where it differs from the paper. Each file contains only the difference."""

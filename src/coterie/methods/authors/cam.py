@@ -2,12 +2,12 @@
 
 IFCA-CAM is order: cluster_first, score: alone (clusters are chosen without the global logits) and the base ifca-authors
 with weights: size, choose_by: accuracy. FeSEM-CAM is order: global_first, lam: 0 (its lambda term has no gradient),
-warmup_by: local and the base fesem-authors. That the authors have IFCA's clients choose after their training, which
-began at the choice of the round before, is not offered.
-`warmup_by="local_unclustered"` is neither theirs nor the paper's: only the first round's clients warm up, and that
-round starts from their own warm models.
+warmup_by: local and the base fesem-authors. In the authors' code, IFCA's clients choose after a training that
+started from the choice of the round before; this is not implemented.
+`warmup_by="local_unclustered"` is neither in their code nor in the paper: only the first round's clients warm up, and
+that round starts from their own warm models.
 
-`order="global_first"` is unstable: a cluster model is trained to make up for its client's own copy of Theta_g, and then
+`order="global_first"` is unstable: a cluster model is trained to complement its client's own copy of Theta_g, and then
 used with the mean of all copies. On Fashion-MNIST with momentum 0.9 (20 clients) its loss rose from 0.42 to 9.96, where
 that of `simultaneous` fell from 0.34 to 0.28.
 """
@@ -36,7 +36,7 @@ class InTurn(Residual):
 
     order: Order = "simultaneous"
     additive_scores: bool = True
-    alone: Fit | None = None  # what a client trains on its own first, to go on from
+    alone: Fit | None = None  # what a client trains first on its own, and continues from
 
     def scored_with(self) -> All | None:
         """The global logits, or nothing."""

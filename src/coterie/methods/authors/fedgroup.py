@@ -1,7 +1,7 @@
 """FedGroup and FedGrouProx as in their authors' code: everyone joins a group before the first round.
 
-The client cold start comes right after the group cold start, for all clients (cold_start: all_before), whoever is
-selected later. Clients are pre-trained for 50 steps of batch 10: write pretrain: {steps: 50, batch: 10}.
+The client cold start comes right after the group cold start, for all clients (cold_start: all_before), also for
+those that are selected later. Clients are pre-trained for 50 steps of batch 10: write pretrain: {steps: 50, batch: 10}.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 WeCFL's authors cluster the weights of the last layer by a new k-means++ run each round (kmeans: fresh), whose clusters
 are renumbered to the old ones here, and weigh models by size; in 2022 a size counted batches (size_unit: batches).
 FedGroup's authors have a client that is new train from the mean of the centers and join the nearest one (join: nearest,
-close to their code). Few local steps do not tell clients apart that way: all may land at the center nearest to that
+close to their code). With few local steps this does not separate clients: all may join the center nearest to that
 mean.
 """
 
@@ -14,8 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import fresh_kmeans, match_labels, nearest
 from coterie.clustering.averaging import Weighting
+from coterie.clustering.kmeans import fresh_kmeans, nearest
+from coterie.clustering.labels import match_labels
 from coterie.core.cohort import Cohort
 from coterie.core.constructors import dataclass
 from coterie.core.model_parts import Part
@@ -46,7 +47,7 @@ class FeSEMAuthors(FeSEM):
         return torch.ones(len(reply.n)).double() if batch == "full" else (reply.n.double() / batch).ceil()
 
     def assign(self, reply: Fitted, state: Clusters, cohort: Cohort) -> tuple[Tensor, Clusters]:
-        """The E-step: a new clustering, whose clusters have the numbers of those they are most alike."""
+        """The E-step: a new clustering, renumbered to the most similar old clusters."""
         if self.kmeans == "warm" or not len(state.labels.ids):
             return super().assign(reply, state, cohort)
         points, weights = state.represent(reply.models), self.weigh(reply, self.kmeans_weights)

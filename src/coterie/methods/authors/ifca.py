@@ -1,6 +1,6 @@
-"""IFCA as in its authors' code, where clients count alike; and as the authors of CAM run it.
+"""IFCA as in its authors' code, where clients have equal weights, and as the authors of CAM run it.
 
-These have a client choose the center of most correct answers (choose_by: accuracy).
+In the latter, a client chooses the center with the most correct answers (choose_by: accuracy).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coterie.methods.ifca import IFCA
 
 @dataclass(frozen=True, config=STRICT)
 class IFCAAuthors(IFCA):
-    """IFCA as in its authors' code: clients count alike, whatever their size."""
+    """IFCA as in its authors' code: clients have equal weights, regardless of size."""
 
     weights: Weighting = "equal"
     choose_by: Literal["loss", "accuracy"] = "loss"  # accuracy: as the authors of CAM run it

@@ -1,4 +1,4 @@
-"""Large values per client, each where it is: a table that grows without copying what it holds, or filling memory."""
+"""Large values per client: a table that grows without copying its values, and can be larger than memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Rows:
 
     @staticmethod
     def empty() -> Rows:
-        """A table that knows nobody yet."""
+        """A table without clients."""
         return Rows(torch.empty(0, dtype=torch.int64), ())
 
     def put(self, ids: Tensor, values: Tensor) -> Rows:
-        """A table in which these clients have these values; the others' are the very same."""
+        """A table in which these clients have these values; those of the others are not copied."""
         table = dict(zip(self.ids.tolist(), self.rows, strict=True))
         left = room() - sum(held(row) for row in self.rows)
         for client, value in zip(ids.tolist(), values, strict=True):

@@ -1,11 +1,9 @@
 """StoCFL as in its authors' code, where that differs from Algorithm 1.
 
-The global model goes from client to client within a round, and its snapshots are averaged (global_update: chain). A
-cluster is represented by the mean over the round's sampled members only, and clusters without one are left alone
-(cluster_vector: sampled). A merged cluster takes the model of its largest part (merge_model: larger), a cluster of one
-that of the current global model (new_cluster: global). Clients count alike. They are represented by what they learn in
-some epochs from the anchor: psi: {epochs: 10} for rotated images, 1 or 5 for other data.
-Neither code nor paper takes a merged cluster's likeness anew within the round (`recompute_after_merge`).
+The global model visits the clients one after another, and its snapshots are averaged (global_update: chain). A cluster
+is represented by its sampled members; clusters without any do not merge (cluster_vector: sampled). A merged cluster
+takes its largest part's model (merge_model: larger), a new one the global model (new_cluster: global). Clients have
+equal weights, and are represented by what they learn in some epochs: psi: {epochs: 10} for rotated images, else 1 or 5.
 """
 
 from __future__ import annotations
@@ -18,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import by_first_member, cosines, greedy_merge
 from coterie.clustering.averaging import Weighting
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.merging import merge_recomputing
+from coterie.clustering.similarity import cosines
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
@@ -44,28 +44,28 @@ class Sampled(Stochastic):
     seen: Rows
 
     def noting(self, ids: Tensor, psi: Tensor) -> Sampled:
-        """Each representation is kept, to stand for its cluster when its client is sampled again."""
+        """Keep each representation, to represent its cluster when its client is sampled again."""
         return dataclasses.replace(self, seen=self.seen.put(ids, psi))
 
 
 @dataclass(frozen=True, config=STRICT)
 class StoCFLAuthors(StoCFL):
-    """StoCFL as in its authors' code: a chain for the global model, clusters represented by who is sampled."""
+    """StoCFL as in its authors' code: a chain for the global model, clusters represented by sampled members."""
 
     weights: Weighting = "equal"
     global_update: Literal["parallel", "chain"] = "chain"
     cluster_vector: Literal["all_members", "sampled"] = "sampled"
     merge_model: Literal["mean", "larger"] = "larger"
-    recompute_after_merge: bool = False  # whether a merged cluster's likeness is looked at anew within the round
+    recompute_after_merge: bool = False  # the similarities of merged clusters, within the round
     new_cluster: Literal["anchor", "global"] = "global"  # the model a cluster of one begins with
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
-        """As StoCFL; nobody's representation is known."""
+        """As StoCFL, without representations yet."""
         begun = super().init(model, roster, rng)
         return Sampled(**vars(begun), seen=Rows.empty()) if self.cluster_vector == "sampled" else begun
 
     def train(self, fit: Fit, shared: Fit, omega: Tensor, ask: Ask) -> tuple[Fitted, Tensor]:
-        """The global model: each client goes on from the last one's result; the mean of all these."""
+        """The global model: each client continues from the result of the one before; the mean of all results."""
         if self.global_update == "parallel" or fit.on is None:
             return super().train(fit, shared, omega, ask)
         reply, last, total, many = ask(fit), omega, torch.zeros_like(omega, dtype=torch.float64), 0
@@ -85,7 +85,7 @@ class StoCFLAuthors(StoCFL):
         return merged(parts, into, begin, average=self.merge_model == "mean")
 
     def merge(self, parts: Stochastic, sampled: Tensor) -> Tensor:
-        """What each cluster becomes a part of; clusters that nobody stands for this round are left alone."""
+        """The cluster that each cluster is merged into; clusters without sampled members are left alone."""
         psi, rows = parts.psi, torch.arange(len(parts.psi))
         if isinstance(parts, Sampled):
             here = sampled[parts.labels.has(sampled)]

@@ -85,10 +85,12 @@ def sweep(
     else:
         _show(place, task, found, command, picture, winner)
     if best is None:
-        raise CoterieError(
-            f"no trial of {len(found)} ended well; the first: {found[0].why}" if found else "no trials",
-            code="sweep-no-result",
-        )
+        raise _no_result(found)
+
+
+def _no_result(found: Sequence[Trial]) -> CoterieError:
+    why = f"no trial of {len(found)} ended well; the first: {found[0].why}" if found else "no trials"
+    return CoterieError(why, code="sweep-no-result")
 
 
 def _again(

@@ -136,6 +136,7 @@ class Study:
                 *(t.number, t.state.name.lower(), t.value if t.state.name == "COMPLETE" else None),
                 *(tuple(t.user_attrs.get("words", ())), self._study.user_attrs.get(f"why-{t.number}")),
                 t.duration.total_seconds() if t.duration else 0.0,
+                self._study.user_attrs.get(f"code-{t.number}"),
             )
             for t in self._study.trials
             if t.state.is_finished()

@@ -46,6 +46,7 @@ class Trial:
     words: tuple[str, ...]  # what it changed in the configuration
     why: str | None  # it failed, or was pruned
     seconds: float
+    code: str | None = None  # of the error, where it failed with one of the library's own
 
 
 class PrunedError(StoppedError):
@@ -68,7 +69,7 @@ def perform(
 ) -> Trial:
     """Carry a trial out, or go on with it, and tell the study. `drawn`: Optuna's trial, where it may be pruned."""
     states, path = needed().trial.TrialState, directory(out, number)
-    value, why, state, began = None, None, states.COMPLETE, time.perf_counter()
+    value, why, code, state, began = None, None, None, states.COMPLETE, time.perf_counter()
     try:
         if words is None:
             raise CoterieError("interrupted before it was drawn", code="sweep-interrupted")
@@ -82,18 +83,21 @@ def perform(
         why, state = str(error), states.PRUNED
     except Exception as error:  # whatever a configuration that was drawn brings about
         why, state = str(error) or type(error).__name__, states.FAIL
+        code = error.code if isinstance(error, CoterieError) else None
         if isinstance(error, NoSuchMetricError):
-            end(study, number, None, why, state)
+            end(study, number, None, why, state, code)
             raise
-    end(study, number, value, why, state)
-    return Trial(number, state.name.lower(), value, tuple(words or ()), why, time.perf_counter() - began)
+    end(study, number, value, why, state, code)
+    return Trial(number, state.name.lower(), value, tuple(words or ()), why, time.perf_counter() - began, code)
 
 
-def end(study: Any, number: int, value: float | None, why: str | None, state: Any) -> None:
+def end(study: Any, number: int, value: float | None, why: str | None, state: Any, code: str | None = None) -> None:
     """Tell the study how a trial ended."""
     with quiet():
-        if why is not None:  # Optuna lets a trial be told by its number, but not be annotated
+        if why is not None:  # Optuna finishes a trial by its number, but annotates only the study
             study.set_user_attr(f"why-{number}", why)
+        if code is not None:
+            study.set_user_attr(f"code-{number}", code)
         study.tell(number, value, state=state)
 
 

@@ -1,4 +1,4 @@
-"""k-means on points solved by hand; ties, empty clusters and label switching."""
+"""k-means on points solved by hand; ties and empty clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.algorithms import centroids, fresh_kmeans, match_labels, nearest, warm_kmeans
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest, warm_kmeans
 
 
 def line(*numbers: float) -> Tensor:
@@ -115,34 +115,3 @@ def test_fresh_kmeans_repeats_itself_for_the_same_generator() -> None:
     labels = [fresh_kmeans(points, 5, ones(40), np.random.default_rng(seed), n_init=1) for seed in (1, 1, 2)]
     assert labels[0].tolist() == labels[1].tolist()
     assert labels[0].tolist() != labels[2].tolist()
-
-
-@pytest.mark.parametrize("permutation", [(0, 1, 2), (1, 2, 0), (2, 1, 0)])
-def test_match_labels_undoes_a_permutation(permutation: tuple[int, int, int]) -> None:
-    points, truth, centers = line(0, 1, 10, 11, 20), torch.tensor([0, 0, 1, 1, 2]), line(0, 10, 20)
-    switched = torch.tensor(permutation)[truth]
-    assert match_labels(points, switched, ones(5), centers).tolist() == truth.tolist()
-
-
-def test_match_labels_is_one_to_one() -> None:
-    """Clusters at 9 and 11 are both nearest to center 10; the total cost decides: 9 -> 0, 11 -> 10 (81 + 1)."""
-    assert match_labels(line(9, 11), torch.tensor([0, 1]), ones(2), line(10, 0)).tolist() == [1, 0]
-
-
-def test_match_labels_weighs_the_clients() -> None:
-    """Cluster 0 holds 0 and 10: alike its mean is 5, with 10 weighing 9 it is 9. Cluster 1 is at 6.
-
-    Centers 5 and 8. Alike: 5 -> 5, 6 -> 8 costs 4. Weighted: 9 -> 8, 6 -> 5 costs 2, against 9 -> 5, 6 -> 8: 20.
-    """
-    points, labels, centers = line(0, 10, 6), torch.tensor([0, 0, 1]), line(5, 8)
-    assert match_labels(points, labels, ones(3), centers).tolist() == [0, 0, 1]
-    assert match_labels(points, labels, torch.tensor([1.0, 9.0, 1.0]), centers).tolist() == [1, 1, 0]
-
-
-def test_match_labels_with_fewer_clusters_than_centers() -> None:
-    assert match_labels(line(19, 21, 1), torch.tensor([0, 0, 1]), ones(3), line(0, 10, 20)).tolist() == [2, 2, 0]
-
-
-def test_a_number_nobody_has_takes_no_center_from_a_cluster() -> None:
-    """k-means on repeated points may leave a gap in its numbers (here 1); the cluster at 11 belongs to center 10."""
-    assert match_labels(line(0, 11), torch.tensor([0, 2]), ones(2), line(0, 10, 50)).tolist() == [0, 1]
