@@ -17,7 +17,7 @@ from torch import Tensor
 
 from coterie.clustering.halves import Floats, Ints, halves_evidence, labels_of, ward
 
-MOST = 200  # clients in a resample; with more clients shares are those of a federation of so many
+MOST = 150  # clients in a resample; with more clients shares are those of a federation of so many
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the variance of updates, tried by `visible`
 
 
@@ -77,7 +77,9 @@ class Margins:
     """How clearly each client is in its cluster."""
 
     distance: Floats  # (n,) squared, to the mean of the others of its cluster, free of noise; NaN where it is alone
-    margin: Floats  # (n,) to the boundary of the runner-up, in deviations of the client's noise; NaN where there is none
+    margin: (
+        Floats  # (n,) to the boundary of the runner-up, in deviations of the client's noise; NaN where there is none
+    )
     runner_up: Ints  # (n,) -1 where there is none
 
 
