@@ -1,7 +1,7 @@
 """What two halves of clients' data say beside the number of clusters: how sure it is, and what it is worth.
 
 Client i gives two updates a_i = u_i + e_i and b_i = u_i + f_i. The noise of the halves is independent, so a product of
-a measure of the a's and one of the b's has no noise in its mean. Everything here rests on that. See `clustering.halves`.
+a measure of the a's and one of the b's has no noise in its mean. Everything here rests on that (`clustering.halves`).
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from coterie.core.references import All
 from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit
+from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing
 from coterie.engines.factory import EngineName
@@ -139,7 +140,7 @@ def inspect(
     federation: Federation | Sequence[tuple[ArrayLike, ...]],
     model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
-    local: Local = Local(),
+    local: Local | None = None,
     seed: int = 0,
     steps: Sequence[int] = STEPS,
     explain: bool = False,
@@ -154,9 +155,9 @@ def inspect(
     """
     data = Federation.of(federation)
     the_model = as_model(model, data)
-    method, settings = FedAvg(local=local), Settings(seed=seed)
+    method, settings = FedAvg(local=local or Local()), settings_from(Settings, seed=seed)
     with assemble(method, the_model, data, settings, EngineRequest(engine, workers)) as run:
-        return inspect_clients(run, local, steps, explain=explain)
+        return inspect_clients(run, method.local, steps, explain=explain)
 
 
 def inspect_clients(

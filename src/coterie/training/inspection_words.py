@@ -91,8 +91,8 @@ def expected(found: Inspection) -> str:
     parts += [("personal models", errors.personal), ("each client alone", errors.local)]
     said = ", ".join(f"{name} {_ratio(value / errors.one)}" for name, value in parts)
     return (
-        f"Estimate: the error of the update that a client gets, {found.depth} local steps from a random model, where one "
-        f"model is 100: {said}. This is not accuracy: clients that only have other shares of labels count as different, "
+        f"Estimate, not accuracy: the error of the update that a client gets, {found.depth} local steps from a random "
+        f"model, where one model is 100: {said}. Clients that only have other shares of labels count as different, "
         "though one model may serve them."
     )
 
