@@ -76,7 +76,7 @@ def dendrogram(found: Inspection, theme: Theme = "light") -> Any:
         theme,
         height=460,
     )
-    for cluster in sorted(lines, reverse=True):  # what joins clusters comes last
+    for cluster in sorted(lines, key=lambda c: (c == OTHERS, c)):
         name = "between clusters" if cluster == OTHERS else f"cluster {cluster}"
         xs = [value for line in lines[cluster] for value in (*line[0], None)]
         ys = [value for line in lines[cluster] for value in (*line[1], None)]
