@@ -19,7 +19,7 @@ LABELS = torch.tensor([0, 0, 1, 1])
 
 
 def clients(k: int, per: int, apart: float, seed: int, noise: float = 1.0, d: int = 32) -> tuple[Tensor, Tensor]:
-    """k groups of clients whose true updates are `apart` from each other, beside something in common, and two halves."""
+    """k groups of clients whose true updates are `apart` from each other, beside what is common, and two halves."""
     rng = np.random.default_rng(seed)
     true = (2.0 + rng.normal(size=(k, d)) * apart)[np.repeat(np.arange(k), per)]
     a, b = (torch.from_numpy(true + noise * rng.normal(size=true.shape)) for _ in range(2))

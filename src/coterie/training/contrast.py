@@ -77,7 +77,7 @@ def contrasts(federation: Federation, assignments: Mapping[int, int]) -> tuple[C
 def _labels(federation: Federation, sums: _Sums, everyone: _Sums) -> tuple[Difference, ...]:
     here, everywhere = sums.y / sums.count, everyone.y / everyone.count
     names = federation.class_names or tuple(f"label {i}" for i in range(federation.outputs))
-    order = np.argsort(-np.abs(here - everywhere), kind="stable")[:SHOWN]
+    order = np.argsort(-np.abs(here - everywhere).round(12), kind="stable")[:SHOWN]
     return tuple(Difference(names[i], float(here[i]), float(everywhere[i]), 0.0) for i in order)
 
 
@@ -91,7 +91,7 @@ def _largest(here: Floats, total: Floats, squares: Floats, count: int, names: li
     everywhere = total / count
     deviation = np.sqrt(np.maximum(squares / count - everywhere**2, 0.0))
     apart = np.divide(here - everywhere, deviation, out=np.zeros_like(here), where=deviation > 0)
-    order = np.argsort(-np.abs(apart), kind="stable")[:SHOWN]
+    order = np.argsort(-np.abs(apart).round(12), kind="stable")[:SHOWN]
     return tuple(Difference(names[i], float(here[i]), float(everywhere[i]), float(apart[i])) for i in order)
 
 

@@ -94,8 +94,7 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
     names = result.known.names
     nearest, by = _by_sketches(result, number, places), "sketches"
     if federation is None:
-        own = centers[cluster] if cluster < len(centers) else centers[0]
-        scores = (centers - own).double().norm(dim=1)
+        scores = (centers - centers[cluster]).double().norm(dim=1)
         margin, contrast = None, None
     else:
         losses = _losses(result, federation, centers, given, number, sorted(places))
@@ -128,21 +127,15 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
 def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
     """The clusters' models (K, P), and a model whose logits are added to each, where there is one."""
     task = result.method.predictor(result.state)
-    given: Ref | None = None
-    found: Tensor | None = None
-    for ref in task.models:
-        inside = [node for node in walk(ref) if isinstance(node, Pick | Best | Mix)]
-        if inside and found is None:
-            found = inside[0].centers
-        elif isinstance(ref, All):
-            given = ref
-    if found is None and isinstance(given, All):
-        return given.theta[None], None
-    if found is None:
-        raise CoterieError(
-            f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
-        )
-    return found, given
+    inside = [node for ref in task.models for node in walk(ref) if isinstance(node, Pick | Best | Mix)]
+    plain = [ref for ref in task.models if isinstance(ref, All)]
+    if inside:
+        return inside[0].centers, plain[0] if plain else None
+    if len(plain) == len(task.models) and (len(plain) == 1 or task.mixture is not None):
+        return torch.stack([ref.theta for ref in plain]), None
+    raise CoterieError(
+        f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
+    )
 
 
 def _losses(

@@ -24,10 +24,8 @@ def _headline(found: Inspection) -> Iterator[str]:
     sure = f"{_percent(share)} of bootstrap resamples agree"
     if found.verdict == "alike":
         yield f"The {many} clients look alike: one model serves them all ({sure})."
-        yield (
-            f"Two clusters would predict a client's other half {_percent(-spread.r2)} worse than one "
-            f"(R2 {_interval(found)})."
-        )
+        by = f"{_percent(-spread.r2)} worse" if spread.r2 < 0 else f"no more than {_percent(spread.r2)} better"
+        yield f"Two clusters would predict a client's other half {by} than one (R2 {_interval(found)})."
         yield f"Clusters would have been seen if they differed by {_relative(found)} of what clients have in common."
     elif found.verdict == "unknown":
         samples = statistics.median(place.samples for place in found.places)

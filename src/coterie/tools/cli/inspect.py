@@ -35,7 +35,7 @@ def inspect(
 
     Takes the words of `coterie run`. Every client trains briefly on two halves of its data; nothing is kept.
 
-    Example: coterie inspect data.name=csv data.path=visits.csv data.client=hospital data.target=outcome
+    Example: coterie inspect data.name=csv data.path=visits.csv data.client=hospital data.y=outcome
     """
     from rich.console import Console
 
