@@ -13,7 +13,7 @@ from conftest import raises
 from coterie.core.replies import Fitted
 from coterie.training import inspection
 from coterie.training.inspection import Inspection
-from coterie.training.inspection_words import answer, contrast, expected
+from coterie.training.inspection_words import answer, compared, contrast, expected
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(16))
 Clients = list[tuple[np.ndarray, np.ndarray]]
@@ -131,6 +131,22 @@ def test_contrasts_by_hand() -> None:
     assert (second.inputs[0].here, second.inputs[0].deviations) == (1, 0)
     said = "Cluster 1: label 0 0 % (all: 50 %); label 1 100 % (all: 50 %). Inputs: input 0 +0.00 deviations."
     assert contrast(second) == said
+
+
+def test_what_a_contrast_means(four: Inspection) -> None:
+    """These clusters have other rules, but the same labels and inputs. The largest difference speaks."""
+    from coterie.training.contrast import Contrast, Difference
+
+    assert compared(four)[-1].endswith("the clusters differ in how the two go together.")
+    assert compared(dataclasses.replace(four, contrasts=None)) == []
+    labels = Contrast(0, (Difference("label 1", 0.9, 0.5, 0.0),), (Difference("age", 1.0, 1.0, 0.1),))
+    assert "compare with fedavg" in compared(dataclasses.replace(four, contrasts=(labels,)))[-1]
+    inputs = dataclasses.replace(labels, inputs=(Difference("age", 2.0, 1.0, 0.6),))
+    said = compared(dataclasses.replace(four, contrasts=(inputs,)))
+    assert said == [
+        "Cluster 0: label 1 90 % (all: 50 %). Inputs: age +0.60 deviations.",
+        "The clusters have different inputs and different shares of labels.",
+    ]
 
 
 def test_a_regression_has_targets_instead_of_labels() -> None:

@@ -10,6 +10,7 @@ from coterie.training.contrast import Contrast, Difference
 from coterie.training.inspection import CLEAR, FEWEST, Inspection, Place
 
 NAMED = 8  # clients in a list
+SHARE, DEVIATIONS = 0.1, 0.25  # differences of a label's share, and of a mean, that are called so
 SURE = 0.9  # a share of resamples that is called clear
 
 
@@ -93,6 +94,23 @@ def expected(found: Inspection) -> str:
         f"model, where one model is 100: {said}. Clients that only have other shares of labels count as different, "
         "though one model may serve them."
     )
+
+
+def compared(found: Inspection) -> list[str]:
+    """What distinguishes the clusters, a line each, and what that means; nothing where it was not asked for."""
+    if found.contrasts is None or found.k == 1:
+        return []
+    classes = [d for one in found.contrasts for d in one.labels if not d.deviations]
+    others = [d for one in found.contrasts for d in (*one.labels, *one.inputs)]
+    labels = max((abs(d.here - d.everywhere) for d in classes), default=0.0) >= SHARE
+    inputs = max((abs(d.deviations) for d in others), default=0.0) >= DEVIATIONS
+    if labels and not inputs:
+        meaning = "The clusters have different shares of labels; one model may serve them, so compare with fedavg."
+    elif not labels and not inputs:
+        meaning = "Labels and inputs are much the same everywhere: the clusters differ in how the two go together."
+    else:
+        meaning = f"The clusters have different inputs{' and different shares of labels' if labels else ''}."
+    return [*(contrast(one) for one in found.contrasts), meaning]
 
 
 def contrast(found: Contrast) -> str:

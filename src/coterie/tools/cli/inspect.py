@@ -90,7 +90,7 @@ def show(found: Inspection, commands: Sequence[str], html: Path | None, as_json:
     """Print it, and write the page."""
     from rich.console import Console
 
-    from coterie.training.inspection_words import answer, contrast
+    from coterie.training.inspection_words import answer, compared
 
     if html is not None:
         from coterie.tools.cli.report import write_page
@@ -113,8 +113,8 @@ def show(found: Inspection, commands: Sequence[str], html: Path | None, as_json:
         say(line)
     if found.verdict == "clusters":
         stdout.print(_table(found))
-    for one in found.contrasts or ():
-        say(contrast(one))
+    for line in compared(found):
+        say(line)
     say("What follows:")
     for text, advice in zip(commands, found.advice, strict=True):
         say(f"  {text}    # {advice.reason}")

@@ -21,7 +21,7 @@ def risk_curve(found: Inspection, theme: Theme = "light") -> Any:
     k = np.arange(1, len(risks) + 1)[some]
     best = int(risks.argmin()) + 1
     figure = blank(
-        "How well clusters predict the other half",
+        "Risk by number of clusters",
         "clusters",
         "risk (one cluster = 1)",
         f"The risk is least with {best} cluster{'s' * (best != 1)}; {found.k} is the fewest within one standard error.",
@@ -69,7 +69,7 @@ def dendrogram(found: Inspection, theme: Theme = "light") -> Any:
     x, lines = _layout(found)
     figure = blank(
         "Who would merge with whom",
-        "clients",
+        "",
         "distance at the merge",
         f"Ward's tree of {len(found.places):,} clients by both halves of their updates, cut into {found.k} "
         f"cluster{'s' * (found.k != 1)}.",

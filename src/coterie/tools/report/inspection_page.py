@@ -10,7 +10,7 @@ from coterie.tools.report.figures_inspection import certainty, dendrogram, risk_
 from coterie.tools.report.page import Part, document
 from coterie.tools.report.page_parts import Column, table, text
 from coterie.training.inspection import Inspection, Place
-from coterie.training.inspection_words import answer, contrast
+from coterie.training.inspection_words import answer, compared
 
 CLIENTS = 500  # in the table, the least certain first
 
@@ -29,8 +29,8 @@ def render(found: Inspection, commands: Sequence[str]) -> str:
         Picture("certainty", "Clusters", certainty(found)),
     )
     parts = [Part("What follows", "".join(shown)), Part("Clusters", "", pictures)]
-    if found.contrasts is not None:
-        lines = "".join(f"<p>{text(contrast(one))}</p>" for one in found.contrasts)
+    lines = "".join(f"<p>{text(line)}</p>" for line in compared(found))
+    if lines:
         parts.append(Part("What distinguishes the clusters", lines))
     parts.append(Part("Clients", _clients(found)))
     return document("Inspection", header, parts)
