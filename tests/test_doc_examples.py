@@ -51,6 +51,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.append(f"{a:.3f},{b:.3f},{c:.3f},hospital-{owner[row]},person-{owner[row]},{yes},{load:.3f}")
     (folder / "visits.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in table) + "\n")
     (folder / "people.csv").write_text("\n".join(table) + "\n")
+    cities = [line.replace("hospital-0", "Bilbao") for line in table]
+    (folder / "hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in cities) + "\n")
     np.savez(folder / "mine.npz", x=x.astype("float32"), y=(x[:, 0] > 0).astype("int64"))
     for client in ("anna", "bert", "carl", "dora"):
         for label in ("cat", "dog"):

@@ -92,7 +92,10 @@ if TYPE_CHECKING:
     from coterie.training.events import RunEnded as RunEnded
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
+    from coterie.training.explanation import Explanation as Explanation
     from coterie.training.inference import Served as Served
+    from coterie.training.inspection import Inspection as Inspection
+    from coterie.training.inspection import inspect as inspect
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
 
@@ -145,7 +148,9 @@ _HOME = {
     "coterie.network.load_any": ("load",),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
+    "coterie.training.explanation": ("Explanation",),
     "coterie.training.inference": ("Served",),
+    "coterie.training.inspection": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.result": ("Result",),
 }

@@ -27,6 +27,7 @@ from coterie.training.events import RoundDone
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
+    from coterie.training.explanation import Explanation
     from coterie.training.inference import Served
 
 State = TypeVar("State")
@@ -136,6 +137,15 @@ class Result(Generic[State]):
         if not isinstance(self.known, Federation | DataRecord):
             return network(self, cluster_of(self, client))
         return network_of(self, client)
+
+    def explain(self, client: int | str) -> Explanation:
+        """Why this client is in its cluster: losses of the clusters' models, runner-up, nearest clients.
+
+        client: its number, or its name. Without the clients' data only the clusters' models are compared.
+        """
+        from coterie.training.explanation import explain
+
+        return explain(self, client)
 
     @property
     def scale(self) -> Scale | None:

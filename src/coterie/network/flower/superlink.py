@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,8 +46,10 @@ from coterie.network.flower.processes import Address
 from coterie.network.security.certificates import ServerFiles, server_files
 from coterie.network.security.issuing import public_pem
 from coterie.network.server.config import ServerConfig
-from coterie.network.server.run import train_with_clients
+from coterie.network.server.run import inspect_with_clients, train_with_clients
+from coterie.network.transport import Transport
 from coterie.training.events import Listener
+from coterie.training.inspection import Inspection
 from coterie.training.result import Result
 from coterie.training.run_directory import FLOWER
 
@@ -229,24 +232,40 @@ def serve(
     """Listen and train with the clients that connect, until all rounds are done."""
     while True:
         try:
-            with running_superlink(at, path / FLOWER) as link:
-                names = link.register()
-                say(
-                    f"listening on {at.host}:{at.port}"
-                    + (f", {len(names)} keys known" if at.certs else ", WITHOUT TLS")
+            with _listening(config, at, path / FLOWER, say) as (transport, keys):
+                return train_with_clients(
+                    *(transport, config, path), resume=resume, keys=keys, listeners=listeners, say=say
                 )
-                with link.grid(link.begin(), min(max(config.network.deadline, CALL[0]), CALL[1])) as grid:
-                    return train_with_clients(
-                        *(_RegisteringTransport(grid, link), config, path),
-                        resume=resume,
-                        keys=None if at.certs is None else lambda: link.names,
-                        listeners=listeners,
-                        say=say,
-                    )
         except (LinkDownError, httpx.HTTPError) as error:
             say(f"{error}; a new one goes on from the last round")
             resume = (path / "config.yaml").is_file()
             time.sleep(AGAIN)
+
+
+def serve_inspection(
+    config: ServerConfig, at: ServerEndpoint, say: Callable[[str], None] = lambda _: None
+) -> Inspection:
+    """Listen, inspect the clients that connect, and end; nothing is trained."""
+    with tempfile.TemporaryDirectory(prefix="coterie-") as home:
+        while True:
+            try:
+                with _listening(config, at, Path(home) / FLOWER, say) as (transport, keys):
+                    return inspect_with_clients(transport, config, keys=keys, say=say)
+            except (LinkDownError, httpx.HTTPError) as error:
+                say(f"{error}; a new one begins again")
+                time.sleep(AGAIN)
+
+
+@contextmanager
+def _listening(
+    config: ServerConfig, at: ServerEndpoint, home: Path, say: Callable[[str], None]
+) -> Iterator[tuple[Transport, Callable[[], dict[str, str]] | None]]:
+    """A SuperLink with a run on it: the transport, and the names of clients by their keys, where keys are used."""
+    with running_superlink(at, home) as link:
+        names = link.register()
+        say(f"listening on {at.host}:{at.port}" + (f", {len(names)} keys known" if at.certs else ", WITHOUT TLS"))
+        with link.grid(link.begin(), min(max(config.network.deadline, CALL[0]), CALL[1])) as grid:
+            yield _RegisteringTransport(grid, link), None if at.certs is None else lambda: link.names
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.methods.fedavg import FedAvg
 from coterie.network.protocol.messages import model_spec
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import ServerConfig
@@ -15,6 +17,7 @@ from coterie.network.transport import Transport
 from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.build import build_method, method_and_model, named_model
 from coterie.training.events import Listener
+from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.run_directory import KEPT
@@ -39,14 +42,36 @@ def train_with_clients(
     # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
     keep_rounds = KEPT * config.checkpoint_every
     engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say)
-    engine.wait()
-    if registry.shape is None:
-        raise CoterieError("no client has said what its data looks like", code="clients-absent")
-    model = named_model(config.model.name, config.model.params, registry.shape)
-    engine.network = model_spec(config.model, registry.shape, model)
+    model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
     with assemble(
         *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners
     ) as run:
         registry.path = path
         return train(run)
+
+
+def inspect_with_clients(
+    transport: Transport,
+    config: ServerConfig,
+    *,
+    keys: Callable[[], dict[str, str]] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Inspection:
+    """Wait for clients and inspect them; nothing is trained, and nothing is kept here or there."""
+    registry = ClientRegistry()
+    engine = NetworkEngine(transport, registry, config.network, keys=keys, say=say)
+    model = _model(engine, config)
+    with assemble(FedAvg(local=config.local), model, registry, config.settings, EngineRequest(engine)) as run:
+        return inspect_clients(run, config.local)
+
+
+def _model(engine: NetworkEngine, config: ServerConfig) -> Model:
+    """Wait for clients, and build the model for their data."""
+    engine.wait()
+    shape = engine.registry.shape
+    if shape is None:
+        raise CoterieError("no client has said what its data looks like", code="clients-absent")
+    model = named_model(config.model.name, config.model.params, shape)
+    engine.network = model_spec(config.model, shape, model)
+    return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,9 @@ def server(
         str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Say whether the clients form clusters, and train nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train with real clients. The data stays with them; a file for `coterie run` will do.
@@ -45,6 +48,8 @@ def server(
             + ("" if certs is None else "; not both"),
             code="option-conflict",
         )
+    if inspect and (resume is not None or out is not None):
+        raise CoterieError("--inspect trains nothing, so it has no --out and no --resume", code="option-conflict")
     file, changes = split_words(words or [])
     check_resume(resume, file, out)
     tree = None if resume is None else read_file(resume / "config.yaml")
@@ -53,8 +58,34 @@ def server(
     if tree is not None and resume is not None:
         check_trust(tree, trust or (), resume)
     config = read(file, changes, tree)
+    if inspect:
+        _inspect(config, words or [], host, port, certs, as_json)
+        return
     path = resume or out or free_directory(config.method.name)
     _run(config, path, host, port, certs, resume is not None, as_json)
+
+
+def _inspect(config: object, words: Sequence[str], host: str, port: int, certs: Path | None, as_json: bool) -> None:
+    import shlex
+
+    from rich.console import Console
+
+    from coterie.core.termination import by_sigterm
+    from coterie.network.flower.superlink import ServerEndpoint, serve_inspection
+    from coterie.network.server.config import ServerConfig
+    from coterie.tools.cli.inspect import command, show
+
+    assert isinstance(config, ServerConfig)
+    stderr = Console(stderr=True, quiet=as_json)
+
+    def say(line: str) -> None:
+        stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    with by_sigterm():
+        found = serve_inspection(config, ServerEndpoint(host, port, certs), say)
+    at = ["--insecure"] if certs is None else ["--certs", str(certs)]
+    at += ["--host", host, "--port", str(port)]
+    show(found, [f"{line} {shlex.join(at)}" for line in command("server", words, found)], None, as_json)
 
 
 def _run(config: object, path: Path, host: str, port: int, certs: Path | None, resume: bool, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -20,7 +20,7 @@ from coterie.tools.report.ranking import group, rank
 from coterie.tools.report.record import RunRecord
 
 DETAILED = 12  # of several runs, so many have their own figures in the file
-WIDE = ("moves", "missing")  # figures that are as wide as the page
+WIDE = ("moves", "missing", "dendrogram")  # figures that are as wide as the page
 # The page may not load anything from anywhere, whatever a file smuggles into it.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -44,6 +44,27 @@ def single(title: str, about: str, picture: Picture) -> str:
     page = _Page(lambda _: None)
     body = f'<header><h1>{text(title, 200)}</h1><p class="soft">{text(about)}</p></header>{page.chart("one", picture)}'
     return _document(title, [], body, page.data())
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A section of a page: its heading, HTML, and figures below it."""
+
+    heading: str
+    inner: str
+    pictures: Sequence[Picture] = ()
+
+
+def document(title: str, header: str, parts: Sequence[Part]) -> str:
+    """A page in the same style from sections that were made elsewhere."""
+    page = _Page(lambda _: None)
+    body = [f"<header>{header}</header>"]
+    for part in parts:
+        anchor = part.heading.lower().replace(" ", "-")
+        charts = "".join(page.chart(anchor, picture) for picture in part.pictures)
+        inner = part.inner + (f'<div class="charts">{charts}</div>' if charts else "")
+        body.append(page.section(part.heading, inner, anchor, link=True))
+    return _document(title, page.links, "".join(body), page.data())
 
 
 class _Page:
@@ -70,11 +91,11 @@ class _Page:
         title += f", {failed} failed" if failed else ""
         body = [f"<header><h1>{title}</h1></header>"]
         if groups:
-            body.append(self._section("Ranking", parts.standings(rank(groups)), "ranking", link=True))
+            body.append(self.section("Ranking", parts.standings(rank(groups)), "ranking", link=True))
         charts = "".join(self.chart("all", picture) for picture in of_runs(records))
         if charts:
-            body.append(self._section("Comparison", f'<div class="charts">{charts}</div>', "comparison", link=True))
-        body.append(self._section("Runs", parts.overview(records), "runs", link=True))
+            body.append(self.section("Comparison", f'<div class="charts">{charts}</div>', "comparison", link=True))
+        body.append(self.section("Runs", parts.overview(records), "runs", link=True))
         body += [self._folded(record, number) for number, record in enumerate(records[:DETAILED], 1)]
         if len(records) > DETAILED:
             left = f"The other {len(records) - DETAILED} runs have no figures of their own here: report fewer at once."
@@ -101,18 +122,19 @@ class _Page:
             charts = "".join(self.chart(prefix, picture) for picture in pictures if picture.section == section)
             if charts:
                 inner = f'<div class="charts">{charts}</div>{tables.get(section, "")}'
-                body.append(self._section(section, inner, f"{prefix}-{section.lower()}", link))
+                body.append(self.section(section, inner, f"{prefix}-{section.lower()}", link))
         clients = parts.worst(record)
         if clients:
-            body.append(self._section("Clients", clients, f"{prefix}-clients", link))
+            body.append(self.section("Clients", clients, f"{prefix}-clients", link))
         if not pictures:
             body.append("<p>No round was evaluated, so there is nothing to draw.</p>")
         if record.config:
             shown = f'<pre tabindex="0"><code>{text(_yaml(record), 50_000)}</code></pre>{_versions(record)}'
-            body.append(self._section("Configuration", shown, f"{prefix}-configuration", link))
+            body.append(self.section("Configuration", shown, f"{prefix}-configuration", link))
         return "".join(body)
 
-    def _section(self, heading: str, inner: str, anchor: str, link: bool) -> str:
+    def section(self, heading: str, inner: str, anchor: str, link: bool) -> str:
+        """A section, and a link to it at the top."""
         if link:
             self.links.append((anchor, heading))
         return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{heading}</h2>{inner}</section>'

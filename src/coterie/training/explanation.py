@@ -1,0 +1,216 @@
+"""Why is a client in its cluster? By the losses of the clusters' models, by sketches, or by the models alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.core.client_table import ByClient
+from coterie.core.clients import number_of
+from coterie.core.errors import CoterieError
+from coterie.core.formatting import short
+from coterie.core.hardware import one_thread
+from coterie.core.naming import client_name
+from coterie.core.references import All, Best, Mix, Pick, Ref, walk
+from coterie.core.replies import Scored
+from coterie.core.tasks import Score
+from coterie.data.federation import Federation
+from coterie.engines.sequential import Sequential
+from coterie.training.ask import RoundAsk
+from coterie.training.contrast import Contrast, contrasts
+from coterie.training.inference import cluster_of
+
+if TYPE_CHECKING:
+    from coterie.training.result import Result
+
+NEAREST = 5  # clients that are named
+OTHERS = 300  # clients that a client is compared with by losses, if there are more
+
+# losses: of each cluster's model on the client's training data. models: distances between the clusters' models.
+Measure: TypeAlias = Literal["losses", "models"]
+
+
+@runtime_checkable
+class HasLooks(Protocol):
+    """A state that keeps sketches of updates on two halves of clients' data."""
+
+    @property
+    def looks(self) -> ByClient: ...  # (n, 2, d)
+
+    @property
+    def group_of(self) -> Tensor: ...  # (K,) sketches of clients of one group can be compared
+
+    @property
+    def labels(self) -> ByClient: ...
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A client that is near."""
+
+    client: int
+    name: str | None
+    cluster: int
+    distance: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a client is in its cluster; `print` shows it in words."""
+
+    client: int
+    name: str | None
+    cluster: int
+    sizes: tuple[int, ...]  # clients of each cluster
+    measure: Measure
+    scores: tuple[float, ...]  # of each cluster: a loss, or the distance of its model from that of the client's cluster
+    runner_up: int | None  # the nearest other cluster
+    margin: float | None  # how much more loss the runner-up has; below 0: less. None without the data
+    nearest: tuple[Neighbour, ...]  # the nearest first
+    nearest_by: Literal["sketches", "losses"] | None
+    contrast: Contrast | None  # what distinguishes its cluster; None without the data
+    note: str = ""  # what could not be looked at, and why
+
+    def __str__(self) -> str:
+        return "\n".join(_words(self))
+
+
+def explain(result: Result[Any], client: int | str) -> Explanation:
+    """Why this client of a run is in its cluster."""
+    number = number_of(result.known, client)
+    cluster = cluster_of(result, number)
+    centers, given = _centers(result)
+    places = {i: int(c) for i, c in enumerate(result.assignments) if c >= 0}
+    note, federation = "", None
+    try:
+        federation = result.federation
+    except CoterieError as error:
+        note = f"Without the clients' data only the clusters' models are compared ({error})."
+    names = result.known.names
+    nearest, by = _by_sketches(result, number, places), "sketches"
+    if federation is None:
+        scores = (centers - centers[cluster]).double().norm(dim=1)
+        margin, contrast = None, None
+    else:
+        losses = _losses(result, federation, centers, given, number, sorted(places))
+        scores, margin = losses.values[losses.ids == number][0].double(), None
+        contrast = next(one for one in contrasts(federation, places) if one.cluster == cluster)
+        if not nearest and len(centers) > 1:
+            nearest, by = _by_losses(losses, number), "losses"
+    others = [c for c in range(len(centers)) if c != cluster]
+    runner_up = min(others, key=lambda c: float(scores[c])) if others else None
+    if runner_up is not None and federation is not None:
+        margin = float(scores[runner_up] - scores[cluster])
+    return Explanation(
+        client=number,
+        name=None if names is None else names[number],
+        cluster=cluster,
+        sizes=tuple(np.bincount(list(places.values()), minlength=len(centers)).tolist()),
+        measure="models" if federation is None else "losses",
+        scores=tuple(scores.tolist()),
+        runner_up=runner_up,
+        margin=margin,
+        nearest=tuple(
+            Neighbour(i, None if names is None else names[i], places[i], distance) for i, distance in nearest[:NEAREST]
+        ),
+        nearest_by=("sketches" if by == "sketches" else "losses") if nearest else None,
+        contrast=contrast,
+        note=note,
+    )
+
+
+def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
+    """The clusters' models (K, P), and a model whose logits are added to each, where there is one."""
+    task = result.method.predictor(result.state)
+    inside = [node for ref in task.models for node in walk(ref) if isinstance(node, Pick | Best | Mix)]
+    plain = [ref for ref in task.models if isinstance(ref, All)]
+    if inside:
+        return inside[0].centers, plain[0] if plain else None
+    if len(plain) == len(task.models) and (len(plain) == 1 or task.mixture is not None):
+        return torch.stack([ref.theta for ref in plain]), None
+    raise CoterieError(
+        f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
+    )
+
+
+def _losses(
+    result: Result[Any], federation: Federation, centers: Tensor, given: Ref | None, client: int, known: Sequence[int]
+) -> ByClient:
+    """The loss of each cluster's model (n, K) on the training data of this client and of others."""
+    step = max(1, len(known) // OTHERS)
+    ids = torch.tensor(sorted({client, *known[::step]}))
+    ask = RoundAsk(Sequential(result.model, federation), ids, result.settings.seed, 0, keep=False)
+    with one_thread():
+        reply: Scored = ask(Score(centers, given=given))
+    if client not in reply.ids:
+        raise CoterieError(f"explain: {ask.lost[0].who}: {ask.lost[0].reason}", code="data-unreadable")
+    return ByClient(reply.ids, reply.scores)
+
+
+def _by_losses(losses: ByClient, client: int) -> list[tuple[int, float]]:
+    """Clients by how alike the clusters' models do on their data."""
+    mine = losses.values[losses.ids == client][0]
+    return _ordered(losses.ids, (losses.values - mine).double().norm(dim=1), client)
+
+
+def _by_sketches(result: Result[Any], client: int, places: dict[int, int]) -> list[tuple[int, float]]:
+    """Clients by the distance of their updates, free of noise on average; of those that were measured alike."""
+    state = result.state
+    if not isinstance(state, HasLooks) or state.looks.get(client) is None or state.labels.get(client) is None:
+        return []
+    group = state.group_of[state.labels.at(state.looks.ids)]
+    mine = int(group[state.looks.ids == client][0])
+    known = torch.tensor([i in places for i in state.looks.ids.tolist()]) & (group == mine)
+    ids, looks = state.looks.ids[known], state.looks.values[known].double()
+    apart = looks - looks[ids == client]
+    return _ordered(ids, (apart[:, 0] * apart[:, 1]).sum(1), client)
+
+
+def _ordered(ids: Tensor, distance: Tensor, client: int) -> list[tuple[int, float]]:
+    found = [(i, d) for i, d in zip(ids.tolist(), distance.tolist(), strict=True) if i != client]
+    return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def _words(found: Explanation) -> Iterator[str]:
+    from coterie.training.inspection_words import contrast
+
+    who, many = _called(found.client, found.name), len(found.scores)
+    others = found.sizes[found.cluster] - 1 if found.cluster < len(found.sizes) else 0
+    if many == 1:
+        yield f"{who} is with everyone else: this run has one model."
+        return
+    yield f"{who} is in cluster {found.cluster} of {many}, with {others} other client{'s' * (others != 1)}."
+    shown = ", ".join(
+        f"cluster {c} {short(value, 3)}{' (its own)' if c == found.cluster else ''}"
+        for c, value in sorted(enumerate(found.scores), key=lambda item: (item[1], item[0]))
+    )
+    if found.measure == "losses":
+        yield f"Loss of the clusters' models on its training data: {shown}."
+    else:
+        yield f"Distance of the clusters' models from its own cluster's: {shown}."
+    if found.margin is not None and found.margin >= 0:
+        yield f"The runner-up is cluster {found.runner_up}, with {short(found.margin, 3)} more loss."
+    elif found.margin is not None:
+        yield (
+            f"Cluster {found.runner_up} has {short(-found.margin, 3)} less loss: the method did not place it by this "
+            "loss, and it may be better off there."
+        )
+    elif found.runner_up is not None:
+        yield f"The nearest other cluster is cluster {found.runner_up}."
+    if found.nearest:
+        near = ", ".join(f"{_called(one.client, one.name)} (cluster {one.cluster})" for one in found.nearest)
+        how = "updates on two halves of their data" if found.nearest_by == "sketches" else "losses of these models"
+        yield f"Nearest clients, by {how}: {near}."
+    if found.contrast is not None:
+        yield f"What distinguishes its cluster. {contrast(found.contrast)}"
+    if found.note:
+        yield found.note
+
+
+def _called(client: int, name: str | None) -> str:
+    return client_name(None, client) if name is None else client_name([name], 0)

@@ -1,0 +1,123 @@
+"""Why a client is in its cluster: from losses, sketches, or models alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie
+from conftest import raises
+from coterie.training.explanation import Explanation
+
+NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
+
+
+def federation() -> coterie.Federation:
+    """Two kinds of clients: what is 1 for one kind is 0 for the other."""
+    rng = np.random.default_rng(0)
+    clients = []
+    for client in range(8):
+        x = rng.normal(size=(40, 4)).astype(np.float32)
+        clients.append((x, ((x[:, 0] > 0) ^ (client % 2 == 1)).astype(np.int64)))
+    return coterie.Federation.from_arrays(clients, names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def wecfl() -> coterie.Result[object]:
+    return coterie.run(coterie.WeCFL(k=2), federation(), "linear", rounds=4)
+
+
+def test_the_margin_is_the_difference_of_two_losses(wecfl: coterie.Result[object]) -> None:
+    found = wecfl.explain("ward c")
+    assert (found.client, found.name, found.measure) == (2, "ward c", "losses")
+    assert found.cluster == wecfl.assignments[2]
+    assert found.runner_up == 1 - found.cluster
+    x, y = federation().samples(2, "train")
+    losses = []
+    for cluster in (0, 1):
+        network = wecfl.network(cluster)
+        logits = network(x).detach()
+        losses.append(float(-logits.log_softmax(1)[range(len(y)), y].mean()))
+    assert found.scores == pytest.approx(losses, rel=1e-4)
+    assert found.margin == pytest.approx(losses[found.runner_up] - losses[found.cluster], rel=1e-4)
+    assert found.margin > 0
+
+
+def test_the_nearest_clients_are_those_of_its_kind(wecfl: coterie.Result[object]) -> None:
+    found = wecfl.explain(2)
+    assert found.nearest_by == "losses"
+    assert {one.name for one in found.nearest[:3]} == {"ward a", "ward e", "ward g"}
+    distances = [one.distance for one in found.nearest]
+    assert distances == sorted(distances)
+    assert "Nearest clients, by losses of these models: client 'ward" in str(found)
+    assert "client 2" not in str(found)
+
+
+def test_it_says_what_distinguishes_the_cluster(wecfl: coterie.Result[object]) -> None:
+    found = wecfl.explain(2)
+    assert found.contrast is not None
+    assert found.contrast.cluster == found.cluster
+    assert sum(found.sizes) == 8
+    assert f"is in cluster {found.cluster} of 2, with 3 other clients." in str(found)
+    assert f"The runner-up is cluster {found.runner_up}, with" in str(found)
+
+
+def test_less_loss_elsewhere_is_said(wecfl: coterie.Result[object]) -> None:
+    found = dataclasses.replace(wecfl.explain(2), margin=-0.25)
+    assert f"Cluster {found.runner_up} has 0.250 less loss" in str(found)
+
+
+def test_halves_compares_sketches() -> None:
+    local = coterie.Local(batch=8)
+    result = coterie.run(coterie.Halves(local=local), federation(), "linear", rounds=2)
+    assert result.summary.clusters == 2
+    found = result.explain("ward a")
+    assert found.nearest_by == "sketches"
+    assert {one.name for one in found.nearest[:3]} == {"ward c", "ward e", "ward g"}
+    looks = result.state.looks
+    apart = looks.get(0) - looks.get(found.nearest[0].client)
+    assert found.nearest[0].distance == pytest.approx(float(apart[0].double() @ apart[1].double()), rel=1e-4)
+
+
+def test_one_model_has_nothing_to_compare() -> None:
+    found = coterie.run("fedavg", federation(), "linear", rounds=1).explain(0)
+    assert (found.runner_up, found.margin, found.nearest) == (None, None, ())
+    assert str(found) == "client 'ward a' is with everyone else: this run has one model."
+
+
+@pytest.mark.parametrize("name", ["ifca", "ifca-cam", "fedsoft", "fedem", "cfl"])
+def test_other_methods_can_be_explained(name: str) -> None:
+    result = coterie.run(name, federation(), "linear", rounds=2)
+    found = result.explain(1)
+    assert isinstance(found, Explanation)
+    assert found.scores
+    assert str(found)
+
+
+def test_personal_models_have_no_clusters() -> None:
+    result = coterie.run("ditto", federation(), "linear", rounds=1)
+    with raises("result-ambiguous", match="Ditto has no models of clusters"):
+        result.explain(1)
+
+
+def test_without_the_data_models_are_compared(tmp_path: Path) -> None:
+    coterie.run(coterie.WeCFL(k=2), federation(), "linear", rounds=2, out=tmp_path / "run")
+    result = coterie.load(tmp_path / "run")
+    found = result.explain("ward a")
+    assert (found.measure, found.margin, found.contrast, found.nearest) == ("models", None, None, ())
+    assert found.scores[found.cluster] == 0
+    own, other = (result.state.centers[c].double() for c in (found.cluster, 1 - found.cluster))
+    assert found.scores[1 - found.cluster] == pytest.approx(float((own - other).norm()))
+    assert "Without the clients' data only the clusters' models are compared" in str(found)
+    with_data = coterie.load(tmp_path / "run", federation=federation()).explain("ward a")
+    assert with_data.measure == "losses"
+
+
+def test_a_client_that_does_not_exist(wecfl: coterie.Result[object]) -> None:
+    with raises("client-unknown", match="ward a"):
+        wecfl.explain("ward aa")
+    with raises("client-unknown", match="there are 8"):
+        wecfl.explain(8)
