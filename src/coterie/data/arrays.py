@@ -259,7 +259,9 @@ def encoded(federation: Federation, plan: TablePlan) -> Federation:
         )
     scale, x = plan.fit(first.x, (federation.train.numbers % len(first.x)).unique())
     domains = tuple(replace(domain, x=x, scale=scale) for domain in federation.domains)
-    return replace(federation, domains=domains, features=scale.inputs)
+    unseen = [f"{column.name} ({', '.join(column.unseen)})" for column in scale.columns if column.unseen]
+    notes = (f"in no training row, so that all inputs are 0: {', '.join(unseen)}",) if unseen else ()
+    return replace(federation, domains=domains, features=scale.inputs, notes=(*federation.notes, *notes))
 
 
 def standard_inputs(federation: Federation) -> Federation:

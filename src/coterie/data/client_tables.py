@@ -70,7 +70,8 @@ def read_tables(
         warnings.warn(f"data: {chosen.notes[0]}", CoterieWarning, stacklevel=6)
     made = tuple(_arrays(arrays, client, parts, chosen.x, kept, who[client]) for client, arrays in enumerate(clients))
     when = None if time is None else _times(parts, who, time, kept)
-    return ClientTables(made, chosen.names, plan, when, chosen.left_out, chosen.notes)
+    notes = (*chosen.notes, *(() if time is None else (f"test rows: each client's latest by '{time}'",)))
+    return ClientTables(made, chosen.names, plan, when, chosen.left_out, notes)
 
 
 def _header(clients: Clients, who: Sequence[str]) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ Everything is measured on training rows only, and is kept with the run, so that 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data.cells import number_cells, text_cells
 from coterie.data.frames import column_names, one_column, positional, same_length
 from coterie.data.scale import Scale
 
+SHOWN = 6  # values in a warning
 NUMBER, INDICATOR = -1, -2  # what an input is, where it is not the code of a category
 
 
@@ -179,9 +181,9 @@ class TableScale(Scale):
                 )
         else:
             places = {value: place for place, value in enumerate(column.values)}
-            numbers = np.array(
-                [np.nan if t is None else places.get(t, -1) for t in text_cells(values)], dtype=np.float64
-            )
+            cells = text_cells(values)
+            _warn_of_unseen(column, sorted({cell for cell in cells if cell is not None and cell not in places}), where)
+            numbers = np.array([np.nan if t is None else places.get(t, -1) for t in cells], dtype=np.float64)
         holes = np.flatnonzero(np.isnan(numbers))
         if len(holes) and not column.fills:
             raise CoterieError(
@@ -208,6 +210,16 @@ class TableScale(Scale):
                 values = np.array(texts, dtype=object)
             table[name] = values
         return self.stored(table, where)
+
+
+def _warn_of_unseen(column: InputColumn, unseen: Sequence[str], where: str) -> None:
+    if unseen:
+        known = ", ".join((column.values or ())[:SHOWN])
+        warnings.warn(
+            f"{where}: column '{column.name}': '{unseen[0]}' is in no training row ({known}); its inputs are all 0",
+            CoterieWarning,
+            stacklevel=2,
+        )
 
 
 def _renumbered(codes: Tensor, old: tuple[str, ...], column: InputColumn) -> Tensor:

@@ -123,6 +123,12 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
             f"values.{why}",
             code="data-column-unknown",
         )
+    numbers = {column.name for column, _ in found if column.values is None}
+    if wrong := [name for name in (rules.missing if isinstance(rules.missing, dict) else ()) if name not in numbers]:
+        raise CoterieError(
+            f"data.missing: {title}, column '{wrong[0]}' has no numbers; leave it out of missing",
+            code="data-column-invalid",
+        )
     x = np.stack([values for _, values in found], 1)
     columns = tuple(column for column, _ in found)
     _warn_of_identifiers([reader for reader in readers if reader.name not in left], title)
@@ -177,8 +183,9 @@ def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
     if rules.categories == "none" or isinstance(rules.categories, dict):
         return f"text with {many} different values that data.categories does not name"
     if many > FEW or 2 * many > reader.rows:
-        every = "text, different in every row" if many == reader.rows else f"text with {many} different values"
-        return f"{every}; data.categories=[{name}] uses it all the same"
+        if many == reader.rows:
+            return "text, different in every row"
+        return f"text with {many} different values; data.categories=[{name}] uses it all the same"
     return f"text, always '{reader.values[0]}'" if many == 1 else ""
 
 

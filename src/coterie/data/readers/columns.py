@@ -180,17 +180,14 @@ def validation(column: Column) -> NDArray[np.bool_] | None:
 def times(column: Column) -> NDArray[np.float64]:
     """When each sample was: numbers as they are, dates as seconds since 1970."""
     values = column.values.tolist() if isinstance(column.values, np.ndarray) else list(column.values)
-    numbers = [number_in(value) if isinstance(value, str) else _number_of(value) for value in values]
-    if all(np.isfinite(numbers)):
-        found = np.array(numbers, dtype=np.float64)
-    else:
+    found = np.array([number_in(value) if isinstance(value, str) else _number_of(value) for value in values])
+    if not np.isfinite(found).any():
         dates = [time_in(value.strip() if isinstance(value, str) else value) for value in values]
-        for row, (value, when) in enumerate(zip(values, dates, strict=True)):
-            if when is None:
-                gone = is_hole(value) or not str(value).strip()
-                fault = "the time is missing" if gone else f"{str(value)!r} is no time"
-                column.refuse(row, f"{fault}; write numbers in every row, or ISO dates (2024-03-01, 2024-03-01T12:30)")
-        found = np.array(dates, dtype=np.float64)
+        found = np.array([np.nan if when is None else when for when in dates], dtype=np.float64)
+    for row in np.flatnonzero(~np.isfinite(found)).tolist():
+        gone = is_hole(values[row]) or not str(values[row]).strip()
+        fault = "the time is missing" if gone else f"{str(values[row])!r} is no time"
+        column.refuse(row, f"{fault}; write numbers in every row, or ISO dates (2024-03-01, 2024-03-01T12:30)")
     if len(found) and found.min() == found.max():
         raise CoterieError(
             f"data.time: {column.title} has the same time in every row; name another column or leave time out",

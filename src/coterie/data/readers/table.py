@@ -138,7 +138,7 @@ class Table:
             class_names=called,
             validation=validation(columns["split"]) if "split" in columns else None,
             plan=plan,
-            notes=chosen.notes,
+            notes=(*chosen.notes, *((f"test rows: each client's latest by '{self.time}'",) if self.time else ())),
             time=times(columns["time"]) if "time" in columns else None,
         )
 
