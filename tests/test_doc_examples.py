@@ -51,6 +51,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.append(f"{a:.3f},{b:.3f},{c:.3f},hospital-{owner[row]},person-{owner[row]},{yes},{load:.3f}")
     (folder / "visits.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in table) + "\n")
     (folder / "people.csv").write_text("\n".join(table) + "\n")
+    (folder / "sales.csv").write_text("\n".join(sales(rng)) + "\n")
     np.savez(folder / "mine.npz", x=x.astype("float32"), y=(x[:, 0] > 0).astype("int64"))
     for client in ("anna", "bert", "carl", "dora"):
         for label in ("cat", "dog"):
@@ -64,6 +65,25 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     shutil.copytree(folder / "runs" / "wecfl", folder / "runs" / "a")
     return folder
+
+
+def sales(rng: np.random.Generator) -> list[str]:
+    """A table as people have it: text, holes, dates, an identifier."""
+    lines = ["sale,shop,region,price,size,promo,note,date,rating"]
+    for row in range(1000):
+        shop, promo = row % 40, bool(rng.random() < 0.5)
+        region, size = ("north", "south", "east", "west")[shop % 4], "SML"[rng.integers(3)]
+        price = rng.normal(20 + 5 * (shop % 4), 6)
+        rating = int(np.clip(round(price / 8 + promo + rng.normal(0, 0.5)), 1, 5))
+        note = f"note {row}" if rng.random() < 0.4 else ""
+        cell, day = (
+            "" if rng.random() < 0.09 else f"{price:.2f}",
+            f"2024-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}",
+        )
+        lines.append(
+            f"{100_007 + 7 * row},shop-{shop},{region},{cell},{size},{str(promo).lower()},{note},{day},{rating}"
+        )
+    return lines
 
 
 @pytest.fixture
@@ -178,6 +198,7 @@ def test_slow_python_of_a_page_runs(page: str, place: Path) -> None:
     session(page, "slow")
 
 
+@pytest.mark.filterwarnings("ignore:.*values are missing:coterie.core.errors.CoterieWarning")
 @pytest.mark.parametrize("page", few(with_("sh", ""), "README.md"))
 def test_commands_of_a_page_run(page: str, place: Path) -> None:
     for block in PAGES[page]:

@@ -65,7 +65,7 @@ def _of_columns(params: dict[str, Any]) -> dict[str, Any]:
             raise CoterieError(
                 f"--data: '{key}': expected missing.COLUMN=NUMBER or categories.COLUMN=a|b", code="option-invalid"
             )
-        given[about][column] = tuple(str(value).split("|")) if about == "categories" else value
+        given[about][column] = tuple(value.split("|")) if about == "categories" else value
     if out.get("missing") == "mean":
         raise CoterieError(
             "--data: missing=mean: nobody knows the mean over all clients. Write the same number at every client, for "
@@ -168,4 +168,4 @@ def _word(word: str) -> tuple[str, Any]:
         raise CoterieError(
             f"--data: '{word}': expected key=value after the comma, for example y=outcome", code="option-invalid"
         )
-    return key, yaml.safe_load(value)
+    return key, value if key.startswith("categories.") else yaml.safe_load(value)
