@@ -160,8 +160,8 @@ def test_kinds_of_columns(text: Callable[..., str]) -> None:
     assert (data.features, data.left_out) == (("region", "n"), ("key", "town", "day", "same", "empty"))
     assert data.notes == (
         "left out: key (text, different in every row), town (text with 55 different values; data.categories=[town] "
-        "uses it all the same), day (dates; data.time=day tests on each client's latest rows), same (text, always 'x'), "
-        "empty (no values)",
+        "uses it all the same), day (dates; data.time=day tests on each client's latest rows), "
+        "same (text, always 'x'), empty (no values)",
         "categories: region (n, s)",
     )
     named = CSV(text("\n".join(["region,key,town,day,same,empty,n,y", *rows])), "y", categories=("town", "n"))()
