@@ -65,7 +65,7 @@ def test_holes_and_categories_by_hand(text: Callable[..., str]) -> None:
         "region=north": [0.0, 0.0],
         "region=south": [0.0, 0.0],
     }
-    assert "in no training row, so that all inputs are 0: region (west)" in federation.notes
+    assert "in no training row, so that all inputs are 0: region (west)" in federation.remarks
     assert federation.check() is federation
 
 
@@ -131,6 +131,9 @@ def test_dropped_rows(text: Callable[..., str]) -> None:
 
 def test_given_numbers_and_values(text: Callable[..., str]) -> None:
     """The inputs are the same whatever the rows hold: what clients of a network need."""
+    coded = CSV(text("zip,v,y\n1.0,1,0\n2,1,0\n,1,1\n"), "y", categories={"zip": (2, 1)}, leave_out="v")
+    with pytest.warns(CoterieWarning, match=r"zip \(1\)"):
+        assert coded().x.nan_to_num(-1).tolist() == [[1.0], [0.0], [-1.0]]
     say: dict[str, Any] = {"missing": {"price": 9.0}, "categories": {"region": ("w", "n", "s")}, "standardise": False}
     with pytest.warns(CoterieWarning, match="become the numbers that were given"):
         some = coterie.federate(CSV(text("price,region,y,client\n2,n,0,a\n,x,1,a\n"), "y", **say))
@@ -147,7 +150,7 @@ def test_true_and_false_are_one_input(text: Callable[..., str]) -> None:
 
 def test_numbers_without_holes_are_stored_and_scaled_as_ever(text: Callable[..., str]) -> None:
     data = CSV(text("a,b,y\n1,10,0\n3,30,1\n"), "y")()
-    assert (data.plan, type(data.scale).__name__, data.notes) == (None, "Scale", ())
+    assert (data.plan, type(data.scale).__name__, data.remarks) == (None, "Scale", ())
     assert data.standardise_x
 
 
@@ -158,7 +161,7 @@ def test_kinds_of_columns(text: Callable[..., str]) -> None:
     rows = [f"{'ns'[i % 2]},id{i},t{i % 55},2024-01-{i % 28 + 1:02},x,,{i % 7},{i % 2}" for i in range(120)]
     data = CSV(text("\n".join(["region,key,town,day,same,empty,n,y", *rows])), "y")()
     assert (data.features, data.left_out) == (("region", "n"), ("key", "town", "day", "same", "empty"))
-    assert data.notes == (
+    assert data.remarks == (
         "left out: key (text, different in every row), town (text with 55 different values; data.categories=[town] "
         "uses it all the same), day (dates; data.time=day tests on each client's latest rows), "
         "same (text, always 'x'), empty (no values)",
@@ -184,7 +187,9 @@ def test_too_many_values_are_refused_where_they_were_asked_for(text: Callable[..
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"leave_out": ("prise",)}, r"data.leave_out: .*Did you mean 'price'"),
+        ({"missing": "median"}, r"CSV.missing: Input should be 'mean', 'drop' or 'refuse'"),
+        ({"categories": {"region": (True,)}}, r"CSV.categories"),
+        ({"leave_out": "prise"}, r"data.leave_out: .*Did you mean 'price'"),
         ({"categories": ("regoin",)}, r"data.categories: .*Did you mean 'region'"),
         ({"missing": {"y": 3.0}}, r"data.missing: .*column 'y' is not an input"),
         ({"categories": {"region": ("n", "n")}}, r"needs different values, at least one; given: n, n"),
@@ -235,7 +240,7 @@ def test_the_latest_rows_of_each_client_are_its_test_rows(text: Callable[..., st
 
 def test_validation_is_between_training_and_test_in_time() -> None:
     v = np.arange(20.0)
-    frame = {"v": v[::-1] % 7, "t": v[::-1], "y": [0, 1] * 10, "who": ["a"] * 10 + ["b"] * 10}
+    frame: Any = {"v": v[::-1] % 7, "t": v[::-1], "y": [0, 1] * 10, "who": ["a"] * 10 + ["b"] * 10}
     federation = coterie.federate(from_frame(frame, "y", client="who", time="t"))
     held = with_validation(federation, 0.25, 0)
     assert held.val is not None
@@ -297,8 +302,8 @@ def test_from_frame_says_what_it_leaves_out_and_refuses_what_is_no_table() -> No
 
 
 def test_tables_of_clients_are_read_as_one() -> None:
-    first = {"price": [2.0, None], "region": ["n", "s"], "t": [1, 2]}
-    second = {"region": ["s", "w"], "t": [2, 1], "price": [4.0, 6.0]}
+    first: Any = {"price": [2.0, None], "region": ["n", "s"], "t": [1, 2]}
+    second: Any = {"region": ["s", "w"], "t": [2, 1], "price": [4.0, 6.0]}
     with pytest.warns(CoterieWarning, match=r"the clients' tables: values are missing in 1 of 4 rows: price \(1\)"):
         made = Federation.from_arrays(
             [(first, [0, 1]), (second, [1, 0])], test=0, leave_out=["t"], categories=("region",)
@@ -315,7 +320,7 @@ def test_tables_of_clients_are_read_as_one() -> None:
     assert "left out: region (text with 3 different values" in str(said[1].message)
     assert (timed.samples(1, "train")[1].tolist(), timed.samples(1, "test")[1].tolist()) == ([0], [1])
     assert timed.features == ("price",)
-    assert timed.notes[-1] == "test rows: each client's latest by 't'"
+    assert timed.remarks[-1] == "test rows: each client's latest by 't'"
     with pytest.raises(CoterieError, match=r"client 0, row 1 of its table .*: the value is missing"):
         Federation.from_arrays([(first, [0, 1]), (second, [1, 0])], missing="refuse", leave_out=["region"])
     with pytest.raises(CoterieError, match="client 0 has test samples of its own"):
@@ -325,7 +330,7 @@ def test_tables_of_clients_are_read_as_one() -> None:
 
 
 def test_rows_with_holes_are_dropped_with_their_labels() -> None:
-    table = {"price": [2.0, None, 4.0]}
+    table: Any = {"price": [2.0, None, 4.0]}
     with pytest.warns(CoterieWarning, match="These rows are left out"):
         made = Federation.from_arrays([(table, torch.tensor([0, 2, 1])), (table, [0, 2, 1])], test=0, missing="drop")
     assert [made.samples(c, "train")[1].tolist() for c in (0, 1)] == [[0, 1], [0, 1]]
@@ -333,8 +338,9 @@ def test_rows_with_holes_are_dropped_with_their_labels() -> None:
 
 @pytest.mark.filterwarnings(HOLES)
 def test_labels_are_counted_before_rows_are_dropped() -> None:
+    table: Any = {"price": [2.0, None, 4.0]}
     with pytest.raises(CoterieError, match="client 0 has 3 inputs but 2 labels"):
-        Federation.from_arrays([({"price": [2.0, None, 4.0]}, [0, 1])], missing="drop")
+        Federation.from_arrays([(table, [0, 1])], missing="drop")
 
 
 # ---------------------------------------------------------------------------------------------------- round trips
@@ -350,8 +356,8 @@ def test_the_order_of_rows_and_columns_does_not_matter(rows: list[tuple[Any, ...
     """Each row's inputs are the same, and a table of new rows, in any order, gives what training saw."""
     rows = [*rows, (1.0, "north", 2.0), (3.0, "south", 2.5)]
     order = random.Random(seed).sample(range(len(rows)), len(rows))
-    table = {name: [row[i] for row in rows] for i, name in enumerate(("a", "region", "b"))}
-    mixed = {name: [table[name][i] for i in order] for name in ("region", "b", "a")}
+    table: Any = {name: [row[i] for row in rows] for i, name in enumerate(("a", "region", "b"))}
+    mixed: Any = {name: [table[name][i] for i in order] for name in ("region", "b", "a")}
     plain, other = (
         Federation.from_arrays(
             [(t, [0, 1] * (len(rows) // 2) + [0] * (len(rows) % 2))], test=0, standardise=True, categories=("region",)

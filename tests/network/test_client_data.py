@@ -91,9 +91,9 @@ def test_columns_are_the_same_inputs_at_every_client(place: Path) -> None:
     assert first.samples(0, "train")[0].tolist() == [
         *([1.0, 0.0, 0.0, 1.0, 0.0], [9.5, 1.0, 0.0, 0.0, 1.0], [3.0, 0.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0, 0.0]),
     ]
-    assert first.notes[0] == "left out: note (text with 2 different values that data.categories does not name)"
+    assert first.remarks[0] == "left out: note (text with 2 different values that data.categories does not name)"
     assert own_data("b.csv,y=y").features == ("price",)
-    assert own_data("b.csv,y=y,leave_out=region|note").notes == ()
+    assert own_data("b.csv,y=y,leave_out=region|note").remarks == ()
     with pytest.warns(CoterieWarning, match="left out"):
         assert len(own_data("a.csv,y=y,missing=drop,test=0").train.numbers) == 3
 

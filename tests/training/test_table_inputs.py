@@ -15,11 +15,12 @@ from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data import CSV
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
+from coterie.training.data_record import DataRecord
 from coterie.training.result import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are missing:coterie.core.errors.CoterieWarning")
 LOCAL = coterie.Local(epochs=2, lr=0.1)
-NEW: dict[str, list[Any]] = {"price": [None, 9.0, 1.0], "region": ["n", None, "s"], "open": [True, False, True]}
+NEW: Any = {"price": [None, 9.0, 1.0], "region": ["n", None, "s"], "open": [True, False, True]}
 
 
 def write(path: Path, names: str, header: str = "price,region,open,y,client", seed: int = 0) -> str:
@@ -58,15 +59,11 @@ def test_a_run_that_was_read_back_encodes_as_the_live_one(live: Result[Any], res
     assert isinstance(scale, TableScale)
     assert isinstance(ours, TableScale)
     assert scale.bytes() == ours.bytes()
-    assert (
-        result.known.features
-        == live.known.features
-        == (  # type: ignore[attr-defined]
-            *("price", "price missing", "region=n", "region=s", "region=w", "open"),
-        )
-    )
-    mean = scale.columns[0].fill
     known = live.federation
+    assert known.features == ("price", "price missing", "region=n", "region=s", "region=w", "open")
+    assert isinstance(result.known, DataRecord)
+    assert result.known.features == known.features
+    mean = scale.columns[0].fill
     prices = known.domains[0].x[known.train.numbers, 0].double()
     assert mean == pytest.approx(float(prices.nanmean()), rel=1e-12)  # of the training rows only
     assert torch.equal(scale(NEW), ours(NEW))
@@ -120,7 +117,7 @@ def test_newcomers_are_encoded_by_the_training_data(result: Result[Any], tmp_pat
     placed = result.admit(made)
     x = placed._behind.newcomers.domains[0]
     rows = [line.split(",") for line in Path(path).read_text().splitlines()[1:]]
-    table = {name: [row[i] for row in rows] for i, name in enumerate(("open", "y", "region", "client", "price"))}
+    table: Any = {name: [row[i] for row in rows] for i, name in enumerate(("open", "y", "region", "client", "price"))}
     assert result.scale is not None
     assert torch.equal(x.inputs(x.x), result.scale(table))
     by_hand = result.admit([(table, table["y"])])
@@ -150,12 +147,14 @@ def test_dropped_or_refused_holes_are_refused_later(tmp_path: Path) -> None:
 
 
 def test_a_table_with_holes_does_not_fit_a_run_without(tmp_path: Path) -> None:
-    numbers = [({"price": np.arange(6.0), "size": np.arange(6.0) / 7}, [0, 1, 0, 1, 0, 1])] * 2
+    numbers: Any = [({"price": np.arange(6.0), "size": np.arange(6.0) / 7}, [0, 1, 0, 1, 0, 1])] * 2
     result = coterie.run(coterie.FedAvg(local=LOCAL), numbers, "linear", rounds=1)
-    holes = Federation.from_arrays([({"size": [1.0, None, 2.0], "price": [1.0, 2.0, 3.0]}, [0, 1, 0])])
+    some: Any = {"size": [1.0, None, 2.0], "price": [1.0, 2.0, 3.0]}
+    holes = Federation.from_arrays([(some, [0, 1, 0])])
     with pytest.raises(CoterieError, match="NaN or Inf"):
         result.admit(holes)
-    text = Federation.from_arrays([({"size": [1.0, 2.0], "price": ["a", "b"]}, [0, 1])], categories=("price",))
+    named: Any = {"size": [1.0, 2.0], "price": ["a", "b"]}
+    text = Federation.from_arrays([(named, [0, 1])], categories=("price",))
     with pytest.raises(CoterieError, match=r"newcomers: column 'price' has text \(a, b\); it was trained on numbers"):
         result.admit(text)
 

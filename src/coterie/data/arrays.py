@@ -220,7 +220,7 @@ def from_arrays(
         features=features,
         marked=np.concatenate(table.validation) if any(mark.any() for mark in table.validation) else None,
         left_out=() if tables is None else tables.left_out,
-        notes=() if tables is None else tables.notes,
+        remarks=() if tables is None else tables.remarks,
         time=None if tables is None or tables.times is None else np.concatenate(tables.times),
     )
     return made if plan is None else encoded(made, plan)
@@ -260,8 +260,8 @@ def encoded(federation: Federation, plan: TablePlan) -> Federation:
     scale, x = plan.fit(first.x, (federation.train.numbers % len(first.x)).unique())
     domains = tuple(replace(domain, x=x, scale=scale) for domain in federation.domains)
     unseen = [f"{column.name} ({', '.join(column.unseen)})" for column in scale.columns if column.unseen]
-    notes = (f"in no training row, so that all inputs are 0: {', '.join(unseen)}",) if unseen else ()
-    return replace(federation, domains=domains, features=scale.inputs, notes=(*federation.notes, *notes))
+    remarks = (f"in no training row, so that all inputs are 0: {', '.join(unseen)}",) if unseen else ()
+    return replace(federation, domains=domains, features=scale.inputs, remarks=(*federation.remarks, *remarks))
 
 
 def standard_inputs(federation: Federation) -> Federation:

@@ -32,7 +32,7 @@ class ClientTables:
     plan: TablePlan | None
     times: tuple[NDArray[np.float64], ...] | None  # of each client's samples
     left_out: tuple[str, ...]
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ def read_tables(
     if plan is None and kept.all() and len(chosen.names) == len(header):
         return None
     if chosen.left_out:
-        warnings.warn(f"data: {chosen.notes[0]}", CoterieWarning, stacklevel=6)
+        warnings.warn(f"data: {chosen.remarks[0]}", CoterieWarning, stacklevel=6)
     made = tuple(_arrays(arrays, client, parts, chosen.x, kept, who[client]) for client, arrays in enumerate(clients))
     when = None if time is None else _times(parts, who, time, kept)
-    notes = (*chosen.notes, *(() if time is None else (f"test rows: each client's latest by '{time}'",)))
-    return ClientTables(made, chosen.names, plan, when, chosen.left_out, notes)
+    remarks = (*chosen.remarks, *(() if time is None else (f"test rows: each client's latest by '{time}'",)))
+    return ClientTables(made, chosen.names, plan, when, chosen.left_out, remarks)
 
 
 def _header(clients: Clients, who: Sequence[str]) -> tuple[str, ...] | None:

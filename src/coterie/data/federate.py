@@ -103,7 +103,7 @@ def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Gen
         made,
         features=made.features or data.features,
         left_out=made.left_out or data.left_out,
-        notes=made.notes or data.notes,
+        remarks=made.remarks or data.remarks,
         class_names=made.class_names or names,
         marked=made.marked if data.validation is None else np.tile(data.validation, len(made.domains)),
         time=made.time if data.time is None else np.tile(data.time, len(made.domains)),

@@ -81,12 +81,12 @@ class Federation:
     note: str = ""  # what its maker has to say: samples left over, clients that are copies
     names: tuple[str, ...] | None = None  # of the clients, where they have names
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
-    left_out: tuple[str, ...] = ()  # columns of a table that are no inputs (`notes` says why)
+    left_out: tuple[str, ...] = ()  # columns of a table that are no inputs (`remarks` says why)
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
     val: Ragged | None = None  # validation samples, where they were held out: see `with_validation`
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
     time: NDArray[np.float64] | None = None  # (samples,) when each was, where the latest are held out
-    notes: tuple[str, ...] = ()  # what to say of the columns of a table
+    remarks: tuple[str, ...] = ()  # what to say of the columns of a table
 
     def __len__(self) -> int:
         return len(self.train)
@@ -227,7 +227,7 @@ class Federation:
         """
         from coterie.data.arrays import from_arrays
 
-        rules = ColumnRules(missing, categories, tuple(leave_out))
+        rules = ColumnRules(missing, categories, leave_out)  # type: ignore[arg-type]  # pydantic makes a tuple of it
         return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, rules, time)
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:

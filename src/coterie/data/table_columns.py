@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass as plain
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, StrictInt
 
+from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
+from coterie.core.types import STRICT
 from coterie.data.column_reader import TEXTS, ColumnReader
 from coterie.data.encoding import StoredColumn, TablePlan
 
@@ -19,16 +22,23 @@ ROWS = 50  # from so many on, a whole number of its own in every row looks like 
 SHOWN = 6  # names in a line
 
 Missing: TypeAlias = Literal["mean", "drop", "refuse"] | dict[str, float]
-Categories: TypeAlias = Literal["auto", "none"] | tuple[str, ...] | dict[str, tuple[str, ...]]
+Categories: TypeAlias = Literal["auto", "none"] | tuple[str, ...] | dict[str, tuple[str | StrictInt, ...]]
 
 
-@dataclass(frozen=True)
+def _as_names(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
+
+
+Names: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_names)]  # or one name alone
+
+
+@dataclass(frozen=True, config=STRICT)
 class ColumnRules:
     """What a user says of the columns of a table."""
 
     missing: Missing = "mean"
     categories: Categories = "auto"
-    leave_out: tuple[str, ...] = ()
+    leave_out: Names = ()
     asked: bool = False  # whether the columns were named one by one: then each must be of use
 
     def check(self, header: Sequence[str], features: Sequence[str], title: str) -> None:
@@ -63,7 +73,7 @@ class ColumnRules:
 
     def given(self, name: str) -> tuple[str, ...]:
         """The values that were given for a column."""
-        return self.categories.get(name, ()) if isinstance(self.categories, dict) else ()
+        return tuple(map(str, self.categories.get(name, ()))) if isinstance(self.categories, dict) else ()
 
     def reader(self, name: str) -> ColumnReader:
         """What reads a column."""
@@ -71,7 +81,7 @@ class ColumnRules:
         return ColumnReader(name, as_text=named, given=self.given(name))
 
 
-@dataclass(frozen=True, eq=False)
+@plain(frozen=True, eq=False)
 class ChosenColumns:
     """The inputs of a table."""
 
@@ -79,7 +89,7 @@ class ChosenColumns:
     x: NDArray[np.float32]  # (rows, columns), NaN where a value is missing
     keep: NDArray[np.bool_] | None  # (rows,) the rows that stay, where some are left out
     left_out: tuple[str, ...]
-    notes: tuple[str, ...]  # what to say of the columns
+    remarks: tuple[str, ...]  # what to say of the columns
     fills: bool
 
     @property
@@ -93,7 +103,7 @@ class ChosenColumns:
         return None if plain and not np.isnan(x).any() else TablePlan(self.columns, self.fills, standardise)
 
 
-@dataclass(frozen=True)
+@plain(frozen=True)
 class _Table:
     """What errors call a table and its rows, and what is to be done with its columns."""
 
@@ -133,11 +143,11 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
     columns = tuple(column for column, _ in found)
     _warn_of_identifiers([reader for reader in readers if reader.name not in left], title)
     keep = _without_holes(x, columns, table)
-    notes = [f"left out: {_reasons(left)}"] if left else []
+    remarks = [f"left out: {_reasons(left)}"] if left else []
     if said := [f"{c.name} ({_listed(c.values)})" for c in columns if c.values is not None]:
-        notes.append(f"categories: {', '.join(said)}")
+        remarks.append(f"categories: {', '.join(said)}")
     fills = rules.missing == "mean" or isinstance(rules.missing, dict)
-    return ChosenColumns(columns, x, keep, tuple(left), tuple(notes), fills)
+    return ChosenColumns(columns, x, keep, tuple(left), tuple(remarks), fills)
 
 
 def _stored(reader: ColumnReader, rules: ColumnRules) -> StoredColumn:

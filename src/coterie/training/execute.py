@@ -48,8 +48,8 @@ def execute(
 def _describe(federation: Federation, say: Callable[[str], None]) -> None:
     """Which columns of a table are inputs, and what the numbers of labels mean."""
     say(federation.describe())
-    for note in federation.notes:
-        say(note)
+    for remark in federation.remarks:
+        say(remark)
     for what, names in {"inputs": federation.features, "classes": federation.class_names}.items():
         if names is not None:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

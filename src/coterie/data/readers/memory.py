@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -25,8 +26,8 @@ def from_frame(
     client: str | None = None,
     split: str | None = None,
     time: str | None = None,
-    x: tuple[str, ...] | None = None,
-    leave_out: tuple[str, ...] = (),
+    x: Sequence[str] | None = None,
+    leave_out: Sequence[str] = (),
     missing: Missing = "mean",
     categories: Categories = "auto",
     standardise: bool = True,
@@ -47,9 +48,10 @@ def from_frame(
         )
     scaled: bool | Literal["all"] = standardise
     table = Table(
-        *(name, y, client, split, None if x is None else tuple(x), scaled, standardise_y, task, tuple(leave_out)),
+        *(name, y, client, split, None if x is None else tuple(x), scaled, standardise_y, task),
+        leave_out=leave_out,  # type: ignore[arg-type]  # pydantic makes a tuple of it
         missing=missing,
-        categories=tuple(categories) if isinstance(categories, list) else categories,
+        categories=categories,
         time=time,
     )
     features, others = table.split_columns(names)
@@ -63,7 +65,7 @@ def from_frame(
         Read(readers, {other: _listed(columns[other]) for other in others}, "row {} (the first is 0)".format), name
     )
     if data.left_out:
-        warnings.warn(f"data: {name}: {data.notes[0]}", CoterieWarning, stacklevel=3)
+        warnings.warn(f"data: {name}: {data.remarks[0]}", CoterieWarning, stacklevel=3)
     return data
 
 

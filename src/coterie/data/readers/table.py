@@ -33,7 +33,7 @@ from coterie.data.readers.columns import (
     validation,
 )
 from coterie.data.scale import Scale
-from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, choose
+from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, Names, choose
 
 MANY = 1_000  # classes; more than this and more than there are rows: these numbers are no classes
 
@@ -62,7 +62,7 @@ class Table:
     standardise: bool | Literal["all"] = True  # features to mean 0, deviation 1: by training rows; 0.1 did by "all"
     standardise_y: bool = True  # the same for the targets of a regression; metrics and predictions are in their units
     task: Kind | None = None  # None: whole numbers and names are classes, other numbers a regression
-    leave_out: tuple[str, ...] = ()  # columns that are not features
+    leave_out: Names = ()  # columns that are not features
     missing: Missing = "mean"  # of the training rows; drop: leave the row out; refuse; or {column: number}
     categories: Categories = "auto"  # auto: text with few values; none; also [columns]; or only {column: [values]}
     time: str | None = None  # column of numbers or dates: a client's latest rows are its test rows
@@ -138,7 +138,7 @@ class Table:
             class_names=called,
             validation=validation(columns["split"]) if "split" in columns else None,
             plan=plan,
-            notes=(*chosen.notes, *((f"test rows: each client's latest by '{self.time}'",) if self.time else ())),
+            remarks=(*chosen.remarks, *((f"test rows: each client's latest by '{self.time}'",) if self.time else ())),
             time=times(columns["time"]) if "time" in columns else None,
         )
 

@@ -125,7 +125,7 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
         name=data.name,
         features=data.features,
         class_names=data.class_names,
-        notes=data.notes,
+        remarks=data.remarks,
         time=data.time,
     )
     made = made.standardised() if data.standardise_y else made
