@@ -53,6 +53,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "people.csv").write_text("\n".join(table) + "\n")
     cities = [line.replace("hospital-0", "Bilbao") for line in table]
     (folder / "hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in cities) + "\n")
+    (folder / "sales.csv").write_text("\n".join(sales()) + "\n")
     np.savez(folder / "mine.npz", x=x.astype("float32"), y=(x[:, 0] > 0).astype("int64"))
     for client in ("anna", "bert", "carl", "dora"):
         for label in ("cat", "dog"):
@@ -66,6 +67,23 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     shutil.copytree(folder / "runs" / "wecfl", folder / "runs" / "a")
     return folder
+
+
+def sales() -> list[str]:
+    """A table as people have it: text, holes, dates, an identifier."""
+    rng = np.random.default_rng(0)
+    lines = ["sale,shop,region,price,size,promo,note,date,rating"]
+    for row in range(1000):
+        shop, promo = row % 40, bool(rng.random() < 0.5)
+        region, size = ("north", "south", "east", "west")[shop % 4], "SML"[rng.integers(3)]
+        price = rng.normal(20 + 5 * (shop % 4), 6)
+        rating = int(np.clip(round(price / 8 + promo + rng.normal(0, 0.5)), 1, 5))
+        note = f"note {row}" if rng.random() < 0.4 else ""
+        cell = "" if rng.random() < 0.09 else f"{price:.2f}"
+        day = f"2024-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}"
+        words = (100_007 + 7 * row, f"shop-{shop}", region, cell, size, str(promo).lower(), note, day, rating)
+        lines.append(",".join(map(str, words)))
+    return lines
 
 
 @pytest.fixture
@@ -180,6 +198,7 @@ def test_slow_python_of_a_page_runs(page: str, place: Path) -> None:
     session(page, "slow")
 
 
+@pytest.mark.filterwarnings("ignore:.*values are missing:coterie.core.errors.CoterieWarning")
 @pytest.mark.parametrize("page", few(with_("sh", ""), "README.md"))
 def test_commands_of_a_page_run(page: str, place: Path) -> None:
     for block in PAGES[page]:

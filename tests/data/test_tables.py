@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from conftest import raises
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
 from coterie.data.federation import Federation
@@ -351,10 +351,10 @@ def test_parquet_labels_or_targets(arrow: Callable[..., str], values: list[Any],
         ("a,a,y\n0,1,2\n", {}, r"two columns are called 'a'"),
         ("a,y\n1,2\n\n1\n", {}, r"line 4: 1 cells, but the header names 2 columns"),
         ("a,y\n1,2\n1,2,3\n", {}, r"line 3: 3 cells"),
-        ("a,b,y\n1,5,2\n2,,2\n", {}, r"column 'b', line 3: '' is no number"),
+        ("a,b,y\n1,5,2\n2,,2\n", {"missing": "refuse"}, r"column 'b', line 3: the value is missing; .*missing=drop"),
         ("a,b,y\n1,5,2\n2,six,2\n", {}, r"column 'b', line 3: 'six' is no number \(1.5 is\); correct it"),
         ("a;b;y\n1;5;2\n2;1,5;2\n", {}, r"column 'b', line 3: '1,5' is no number"),
-        ("a,b,y\n1,nan,2\n2,3,2\n", {}, r"column 'b', line 2: 'nan' is no number"),
+        ("a,b,y\n1,nan,2\n2,3,2\n", {"missing": "refuse"}, r"column 'b', line 2: the value is missing"),
         ("a,b,y\n1,1e60,2\n2,3,2\n", {}, r"column 'b', line 2: '1e60' is no number"),
         ("a,b,y\n1,x,2\n2,z,2\n", {"x": ("a", "b")}, r"column 'b', line 2: 'x' is no number"),
         ("a,y\nq,2\nr,2\n", {}, r"data.x: .*no feature columns"),
@@ -391,8 +391,11 @@ def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypat
 def test_csv_of_200_000_rows(text: Callable[..., str]) -> None:
     n = 200_000
     lines = (f"{i},{i / 8},note {i % 5},{i % 3},c{i % 1000},{'test' if i % 10 == 0 else 'train'}\n" for i in range(n))
-    data = CSV(text("i,eighth,note,y,client,split\n" + "".join(lines)), "y")()
-    assert data.x.shape == (n, 2)
+    path = text("i,eighth,note,y,client,split\n" + "".join(lines))
+    with pytest.warns(CoterieWarning, match="column 'i' has another whole number in every row"):
+        data = CSV(path, "y")()
+    assert data.x.shape == (n, 3)
+    assert torch.equal(data.x[:, 2], torch.arange(n) % 5)  # the codes of the notes
     assert torch.equal(data.x[:, 1], torch.arange(n) / 8)
     assert torch.equal(data.y, torch.arange(n) % 3)
     assert owned(data)[123_456] == "c456"
@@ -403,7 +406,7 @@ def test_csv_of_200_000_rows(text: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [1.0, None], "y": [0, 1]}, r"column 'a', row 1 \(the first is 0\): 'None' is no number"),
+        ({"a": [1.0, -float("inf")], "y": [0, 1]}, r"column 'a', row 1 \(the first is 0\): '-inf' is no number"),
         ({"a": [1.0, float("inf")], "y": [0, 1]}, r"column 'a', row 1 .*: 'inf' is no number"),
         ({"a": [1, 2], "y": [0, None]}, r"column 'y', row 1 .*: the value is missing"),
         ({"a": [1, 2], "y": [[0, 2], [1, 0]]}, r"column 'y' has shape \(2, 2\); labels are one whole number"),

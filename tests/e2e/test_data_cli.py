@@ -346,12 +346,14 @@ def test_ones_own_files_have_a_client_per_owner_and_their_names_are_written_down
     assert coterie.load(shell.cwd / "run").federation.names == ("ann", "bob", "cem", "dora")
 
 
-def test_columns_without_numbers_are_left_out_and_named(shell: commandline.Shell) -> None:
-    rows = "\n".join(f"{i / 7:.3f},{'mf'[i % 2]},{i % 2},{i % 4}" for i in range(40))
-    (shell.cwd / "sex.csv").write_text(f"a,sex,y,client\n{rows}\n", encoding="utf-8")
+def test_columns_that_are_no_inputs_are_left_out_and_named(shell: commandline.Shell) -> None:
+    rows = "\n".join(f"{i / 7:.3f},{'mf'[i % 2]},{i}th,2024-03-{i % 30 + 1:02},{i % 2},{i % 4}" for i in range(40))
+    (shell.cwd / "sex.csv").write_text(f"a,sex,note,day,y,client\n{rows}\n", encoding="utf-8")
     words = ("data.name=csv", "data.path=sex.csv", "data.y=y", "method.k=2", "rounds=1", "--out", "run")
     said = shell("run", *words)
-    assert "inputs: a\nleft out (not numeric): sex\n" in said.err
+    assert "categories: sex (f, m)\ninputs: a, sex=f, sex=m\n" in said.err
+    assert "left out: note (text, different in every row), " in said.err
+    assert "day (dates; data.time=day tests on each client's latest rows)\n" in said.err
 
 
 def test_what_was_taken_of_a_table_is_said(shell: commandline.Shell) -> None:

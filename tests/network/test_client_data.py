@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.network.client.data import own_data
 
 
@@ -77,3 +77,43 @@ def test_a_function_and_its_parameters(place: Path) -> None:
 def test_a_mistake_is_told_in_words(what: str, words: str, place: Path) -> None:
     with pytest.raises(CoterieError, match=words):
         own_data(what)
+
+
+def test_columns_are_the_same_inputs_at_every_client(place: Path) -> None:
+    """Nothing goes by one client's rows: values and numbers are given, and text is left out without them."""
+    (place / "a.csv").write_text("price,region,note,y\n1,n,q,0\n,s,q,1\n3,x,r,1\n4,,r,0\n")
+    (place / "b.csv").write_text("price,region,note,y\n1,n,q,0\n2,n,q,1\n3,n,r,1\n")
+    words = "y=y,missing.price=9.5,categories.region=no|n|s"
+    with pytest.warns(CoterieWarning, match=r"missing in 2 of 4 rows: price \(1\), region \(1\)"):
+        first = own_data(f"a.csv,{words},test=0")
+    second = own_data(f"b.csv,{words}")
+    assert first.features == second.features == ("price", "price missing", "region=no", "region=n", "region=s")
+    assert first.samples(0, "train")[0].tolist() == [
+        *([1.0, 0.0, 0.0, 1.0, 0.0], [9.5, 1.0, 0.0, 0.0, 1.0], [3.0, 0.0, 0.0, 0.0, 0.0], [4.0, 0.0, 0.0, 0.0, 0.0]),
+    ]
+    assert first.remarks[0] == "left out: note (text with 2 different values that data.categories does not name)"
+    assert own_data("b.csv,y=y").features == ("price",)
+    assert own_data("b.csv,y=y,leave_out=region|note").remarks == ()
+    with pytest.warns(CoterieWarning, match="left out"):
+        assert len(own_data("a.csv,y=y,missing=drop,test=0").train.numbers) == 3
+
+
+def test_the_latest_rows_are_held_out(place: Path) -> None:
+    (place / "t.csv").write_text("v,t,y\n" + "".join(f"{i % 3},{9 - i},{i % 2}\n" for i in range(10)))
+    found = own_data("t.csv,y=y,time=t,test=0.3")
+    assert (found.test.numbers.tolist(), found.features) == ([0, 1, 2], ("v",))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("missing=mean", r"nobody knows the mean over all clients.*missing.price=9.5, or missing=drop"),
+        ("categories=auto", r"cannot know the values that others have.*categories.region=north\|south"),
+        ("fill.price=3", r"'fill.price': expected missing.COLUMN=NUMBER or categories.COLUMN=a\|b"),
+        ("leave_out=region", r"column 'price', line 3: the value is missing; .*missing.price=NUMBER"),
+    ],
+)
+def test_what_one_client_cannot_know_is_refused(place: Path, words: str, message: str) -> None:
+    (place / "a.csv").write_text("price,region,y\n1,n,0\n,s,1\n3,s,1\n4,n,0\n")
+    with pytest.raises(CoterieError, match=message):
+        own_data(f"a.csv,y=y,{words}")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from coterie.data.partitions.natural import Natural as Natural
     from coterie.data.ragged import Ragged as Ragged
     from coterie.data.readers.images import ImageFolder as ImageFolder
+    from coterie.data.readers.memory import from_frame as from_frame
     from coterie.data.readers.npz import NPZ as NPZ
     from coterie.data.readers.tables import CSV as CSV
     from coterie.data.readers.tables import Parquet as Parquet
@@ -78,6 +79,7 @@ _HOME = {
     "coterie.data.partitions.mixture": ("Mixture",),
     "coterie.data.partitions.natural": ("Natural",),
     "coterie.data.datasets.synthetic": ("Synthetic", "SyntheticRegression"),
+    "coterie.data.readers.memory": ("from_frame",),
     "coterie.data.readers.tables": ("CSV", "Parquet"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

@@ -15,12 +15,18 @@ from coterie.core.errors import CoterieError
 from coterie.core.naming import client_name
 from coterie.core.seeds import Purpose, generator
 from coterie.core.types import Kind
+from coterie.data.client_tables import read_tables
 from coterie.data.domain import Domain
+from coterie.data.encoding import TablePlan
 from coterie.data.federation import Federation
 from coterie.data.frames import as_text, named_alike
 from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
+from coterie.data.split_by_time import latest
+from coterie.data.table_columns import ColumnRules
+
+RULES = ColumnRules()
 
 
 def _tensor(value: ArrayLike | Tensor, who: str, part: str) -> Tensor:
@@ -76,18 +82,30 @@ def _same_kind(who: str, x: Tensor, y: Tensor, first_x: Tensor, first_y: Tensor,
 
 def split_at_random(n: int, test: float, seed: int, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which of a client's n samples it trains on and which are held out, both ascending; one always stays."""
-    if not 0 <= test < 1:
-        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}", code="data-split")
+    _check_share(test)
     order = generator(seed, Purpose.PARTITION, client).permutation(n)
     held = min(round(test * n), max(n - 1, 0))
     return np.sort(order[held:]), np.sort(order[:held])
 
 
+def _check_share(test: float) -> None:
+    if not 0 <= test < 1:
+        raise CoterieError(f"data: test is the share held out, 0 <= test < 1, not {test}", code="data-split")
+
+
 class _Table:
     """The samples of all clients end to end, and which are whose."""
 
-    def __init__(self, who: Sequence[str], task: Kind | None, test_share: float, seed: int) -> None:
+    def __init__(
+        self,
+        who: Sequence[str],
+        task: Kind | None,
+        test_share: float,
+        seed: int,
+        times: Sequence[NDArray[np.float64]] | None = None,
+    ) -> None:
         self._who, self._task, self._test_share, self._seed = who, task, test_share, seed
+        self._times = times  # of each client's samples, where the latest are held out
         self._start = 0
         self.xs: list[Tensor] = []
         self.ys: list[Tensor] = []
@@ -100,7 +118,7 @@ class _Table:
         parts = self._parts(self._who[client], arrays)
         n, start = len(parts[1]), self._start
         if len(parts) == 2:
-            kept, held = split_at_random(n, self._test_share, self._seed, client)
+            kept, held = self._split(n, client)
             self.train.append(kept + start)
             self.test.append(held + start)
         else:
@@ -113,6 +131,13 @@ class _Table:
         self.xs += parts[::2]
         self.ys += parts[1::2]
         self._start += sum(len(y) for y in parts[1::2])
+
+    def _split(self, n: int, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._times is None:
+            return split_at_random(n, self._test_share, self._seed, client)
+        _check_share(self._test_share)
+        held = latest(np.zeros(n, dtype=np.int64), self._times[client], 1, self._test_share)
+        return np.flatnonzero(~held), np.flatnonzero(held)
 
     def _parts(self, who: str, arrays: tuple[ArrayLike, ...]) -> list[Tensor]:
         """The arrays as tensors, checked."""
@@ -152,6 +177,8 @@ def from_arrays(
     task: Kind | None = None,
     names: Sequence[str] | None = None,
     standardise: bool = False,
+    rules: ColumnRules = RULES,
+    time: str | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
     if task not in (None, "classification", "regression"):
@@ -160,13 +187,14 @@ def from_arrays(
         )
     names = _names(names, len(clients))
     who = [client_name(names, client) for client in range(len(clients))]
-    clients, features = named_alike(clients, who)
+    tables = read_tables(clients, who, rules, time, standardise)
+    clients, features = named_alike(clients, who) if tables is None else (tables.clients, tables.names)
     clients, called = _numbered(clients, who)
     if called is not None and task == "regression":
         raise CoterieError(
             "data: the targets are names, and task is regression; write numbers or leave task out", code="data-labels"
         )
-    table = _Table(who, task, test, seed)
+    table = _Table(who, task, test, seed, None if tables is None else tables.times)
     for client, arrays in enumerate(clients):
         table.add(client, arrays)
     if not table.xs:
@@ -179,8 +207,9 @@ def from_arrays(
         warn_of_amounts(y, "y", "If they are amounts, write task='regression'; if classes, task='classification'.")
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     x, rows = torch.cat(table.xs), Ragged.of(table.train)
-    return Federation(
-        (Domain(x, y, standard_scale(x[rows.numbers])) if standardise else Domain(x, y),),
+    plan = None if tables is None else tables.plan
+    made = Federation(
+        (Domain(x, y, standard_scale(x[rows.numbers])) if standardise and plan is None else Domain(x, y),),
         rows,
         Ragged.of(table.test),
         kind="regression" if regression else "classification",
@@ -190,7 +219,11 @@ def from_arrays(
         class_names=called,
         features=features,
         marked=np.concatenate(table.validation) if any(mark.any() for mark in table.validation) else None,
+        left_out=() if tables is None else tables.left_out,
+        remarks=() if tables is None else tables.remarks,
+        time=None if tables is None or tables.times is None else np.concatenate(tables.times),
     )
+    return made if plan is None else encoded(made, plan)
 
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...] | None:
@@ -213,6 +246,22 @@ def standard_scale(x: Tensor) -> Scale:
     constant = x.amin(0) == x.amax(0)  # by rounding, its deviation need not be 0
     dtype = torch.get_default_dtype()
     return Scale(1.0, mean.to(dtype), torch.where(constant, 1.0, std).to(dtype))
+
+
+def encoded(federation: Federation, plan: TablePlan) -> Federation:
+    """With the columns of a table as inputs: measured on the training samples of all clients."""
+    first = federation.domains[0]
+    if any(domain.x is not first.x for domain in federation.domains):
+        raise CoterieError(
+            "data.partition: a table with categories or missing values cannot be mixed with other data; "
+            "use another partition, or data.missing=drop and data.categories=none",
+            code="partition-not-applicable",
+        )
+    scale, x = plan.fit(first.x, (federation.train.numbers % len(first.x)).unique())
+    domains = tuple(replace(domain, x=x, scale=scale) for domain in federation.domains)
+    unseen = [f"{column.name} ({', '.join(column.unseen)})" for column in scale.columns if column.unseen]
+    remarks = (f"in no training row, so that all inputs are 0: {', '.join(unseen)}",) if unseen else ()
+    return replace(federation, domains=domains, features=scale.inputs, remarks=(*federation.remarks, *remarks))
 
 
 def standard_inputs(federation: Federation) -> Federation:

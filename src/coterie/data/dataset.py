@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.core.constructors import explained
 from coterie.core.types import Kind
 from coterie.data.domain import Domain
+from coterie.data.encoding import TablePlan
 from coterie.data.scale import Scale
 
 
@@ -28,11 +29,14 @@ class Dataset:
     client: NDArray[np.int64] | None = None  # (n,) natural clients 0..N-1, where samples have an owner
     client_names: tuple[str, ...] | None = None  # (N,)
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
-    left_out: tuple[str, ...] = ()  # columns that were no features, for they have no numbers
+    left_out: tuple[str, ...] = ()  # columns that are no features (`remarks` says why)
     standardise_x: bool = False  # inputs, by the training samples, once it is known which these are
     standardise_y: bool = False  # targets of a regression, likewise
     class_names: tuple[str, ...] | None = None  # where labels are names, and numbered in their order
     validation: NDArray[np.bool_] | None = None  # (n,) samples that are marked for validation, where any are
+    plan: TablePlan | None = None  # how columns with holes or categories become inputs, once training rows are known
+    remarks: tuple[str, ...] = ()  # what to say of its columns
+    time: NDArray[np.float64] | None = None  # (n,) when each sample was: a client is tested on its latest
 
     @property
     def kind(self) -> Kind:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.model import channels_last
 from coterie.core.types import Kind
+from coterie.data.encoding import TableScale
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
 
@@ -68,7 +69,7 @@ class Domain:
 
     def faults(self, kind: Kind, outputs: int) -> Iterator[Fault]:
         """What is wrong with the stored samples."""
-        if self.x.is_floating_point() and not bool(self.x.isfinite().all()):
+        if self.x.is_floating_point() and not bool(self._finite().all()):
             yield Fault("x", outputs, "has NaN or Inf in its inputs; clean or drop those samples")
         if self.y.is_floating_point() and not bool(self.y.isfinite().all()):
             yield Fault("y", outputs, "has NaN or Inf in its targets; clean or drop those samples")
@@ -79,6 +80,11 @@ class Domain:
                 from_one = ". Do yours start at 1? Subtract 1." if low == 1 and high == outputs else ""
                 text = f"has a label outside 0..{outputs - 1}; raise `outputs` or map the labels{from_one}"
                 yield Fault("label", outputs, text)
+
+    def _finite(self) -> Tensor:
+        """Of each stored number whether it is one; holes in a table are no fault where they are filled in."""
+        filled = self.scale.filled if isinstance(self.scale, TableScale) else False
+        return self.x.isfinite() | (self.x.isnan() & filled)
 
     def checksum(self, crc: int) -> int:
         """Of all samples and how they are seen."""

@@ -13,7 +13,7 @@ from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.registry import DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
-from coterie.data.arrays import standard_inputs
+from coterie.data.arrays import encoded, standard_inputs
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import Natural
@@ -99,10 +99,13 @@ def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Gen
     names = None if relabelled else data.class_names
     made = standard_inputs(made) if data.standardise_x else made
     made = made.standardised() if data.standardise_y else made
-    return replace(
+    made = replace(
         made,
         features=made.features or data.features,
         left_out=made.left_out or data.left_out,
+        remarks=made.remarks or data.remarks,
         class_names=made.class_names or names,
         marked=made.marked if data.validation is None else np.tile(data.validation, len(made.domains)),
+        time=made.time if data.time is None else np.tile(data.time, len(made.domains)),
     )
+    return made if data.plan is None else encoded(made, data.plan)

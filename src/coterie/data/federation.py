@@ -26,6 +26,7 @@ from coterie.core.types import Kind
 from coterie.data.domain import Domain, Fault, Samples
 from coterie.data.ragged import Ragged, spread
 from coterie.data.scale import Scale
+from coterie.data.table_columns import Categories, ColumnRules, Missing
 from coterie.data.targets import TargetScale
 
 Split: TypeAlias = Literal["train", "val", "test"]
@@ -80,10 +81,12 @@ class Federation:
     note: str = ""  # what its maker has to say: samples left over, clients that are copies
     names: tuple[str, ...] | None = None  # of the clients, where they have names
     features: tuple[str, ...] | None = None  # what the inputs are, where they have names
-    left_out: tuple[str, ...] = ()  # columns of a table that are no inputs, for they have no numbers
+    left_out: tuple[str, ...] = ()  # columns of a table that are no inputs (`remarks` says why)
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
     val: Ragged | None = None  # validation samples, where they were held out: see `with_validation`
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
+    time: NDArray[np.float64] | None = None  # (samples,) when each was, where the latest are held out
+    remarks: tuple[str, ...] = ()  # what to say of the columns of a table
 
     def __len__(self) -> int:
         return len(self.train)
@@ -209,6 +212,10 @@ class Federation:
         task: Kind | None = None,
         names: Sequence[str] | None = None,
         standardise: bool = False,
+        missing: Missing = "mean",
+        categories: Categories = "auto",
+        leave_out: Sequence[str] = (),
+        time: str | None = None,
     ) -> Federation:
         """Your own data: per client (x, y), split at random, (x_train, y_train, x_test, y_test), or with x_val, y_val
         before x_test (trained on unless the run validates).
@@ -216,10 +223,12 @@ class Federation:
         Arrays or tensors. task: "classification" or "regression"; None: whole numbers and names are labels, other
         numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
         names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
+        missing, categories, leave_out, time: where x are tables, of their columns, as in `coterie.data.CSV`.
         """
         from coterie.data.arrays import from_arrays
 
-        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise)
+        rules = ColumnRules(missing, categories, leave_out)  # type: ignore[arg-type]  # pydantic makes a tuple of it
+        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, rules, time)
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:
         """A federation of these clients, numbered anew in this order; a client may come twice."""

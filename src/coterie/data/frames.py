@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, suggest
+from coterie.data.cells import number_cells
 
 
 def column_names(x: Any) -> tuple[str, ...] | None:
@@ -31,42 +32,64 @@ def column_names(x: Any) -> tuple[str, ...] | None:
 
 def columns(x: Any, wanted: Sequence[str], where: str) -> NDArray[Any]:
     """These columns of a table, in this order (n, columns); others are passed over. `where` begins the error."""
-    names = column_names(x) or ()
-    for name in wanted:
-        if name not in names:
-            raise CoterieError(
-                f"{where}: the table has no column '{name}'.{suggest(name, names)} Wanted: {', '.join(wanted)}.",
-                code="data-column-unknown",
-            )
-        if names.count(name) > 1:
-            raise CoterieError(f"{where}: the table has two columns '{name}'; rename one", code="data-column-invalid")
-    found = [_numbers(x[name], name, where) for name in wanted]
-    for name, column in zip(wanted, found, strict=True):
-        if column.ndim != 1:
-            raise CoterieError(
-                f"{where}: column '{name}' is not a list of values; for one row write ['{name}'] = [value]",
-                code="data-column-invalid",
-            )
-        if len(column) != len(found[0]):
-            raise CoterieError(
-                f"{where}: column '{name}' has {len(column)} rows, '{wanted[0]}' has {len(found[0])}; give all "
-                "the same",
-                code="data-column-invalid",
-            )
+    found = [_numbers(one_column(x, name, wanted, where), name, where) for name in wanted]
+    same_length(found, wanted, where)
     return np.stack(found, 1)
 
 
-def _numbers(column: Any, name: str, where: str) -> NDArray[Any]:
-    found = np.asarray(column)
+def one_column(x: Any, name: str, wanted: Sequence[str], where: str) -> NDArray[Any]:
+    """One of the wanted columns of a table."""
+    names = column_names(x) or ()
+    if name not in names:
+        raise CoterieError(
+            f"{where}: the table has no column '{name}'.{suggest(name, names)} Wanted: {', '.join(wanted)}.",
+            code="data-column-unknown",
+        )
+    if names.count(name) > 1:
+        raise CoterieError(f"{where}: the table has two columns '{name}'; rename one", code="data-column-invalid")
+    found = np.asarray(x[name])
+    if found.ndim != 1:
+        raise CoterieError(
+            f"{where}: column '{name}' is not a list of values; for one row write ['{name}'] = [value]",
+            code="data-column-invalid",
+        )
+    return found
+
+
+def same_length(found: Sequence[NDArray[Any]], names: Sequence[str], where: str) -> None:
+    """Refuse columns of several lengths."""
+    for name, column in zip(names, found, strict=True):
+        if len(column) != len(found[0]):
+            raise CoterieError(
+                f"{where}: column '{name}' has {len(column)} rows, '{names[0]}' has {len(found[0])}; give all the same",
+                code="data-column-invalid",
+            )
+
+
+def positional(x: Any, names: Sequence[str], where: str) -> dict[str, NDArray[Any]]:
+    """Rows of values (numbers, text, None) as a table of these columns."""
+    try:
+        rows = x if isinstance(x, np.ndarray) else np.asarray(x, dtype=None if hasattr(x, "__array__") else object)
+    except ValueError:  # rows of several lengths
+        rows = np.empty(0, dtype=object)
+    if rows.ndim != 2 or rows.shape[1] != len(names):
+        raise CoterieError(
+            f"{where}: expected a table, or rows of {len(names)} values ({', '.join(names)}); got shape {rows.shape}",
+            code="data-shape",
+        )
+    return {name: rows[:, place] for place, name in enumerate(names)}
+
+
+def _numbers(found: NDArray[Any], name: str, where: str) -> NDArray[Any]:
     if found.dtype.kind in "biuf":
         return found
-    try:
-        return found.astype(np.float64)
-    except (TypeError, ValueError):
+    numbers, bad = number_cells(found) if found.dtype.kind in "OUST" else (found, (0, ""))
+    if bad is not None:
         raise CoterieError(
             f"{where}: column '{name}' is not all numbers (text, or missing values); correct it or leave it out",
             code="data-column-invalid",
-        ) from None
+        )
+    return numbers
 
 
 def named_alike(

@@ -11,19 +11,23 @@ from coterie.core.seeds import Purpose, generator
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import held_out
 from coterie.data.ragged import Ragged
+from coterie.data.split_by_time import latest
 
 
 def with_validation(federation: Federation, share: float, seed: int) -> Federation:
     """The federation with validation samples taken from its clients' training samples; as it is where share is 0.
 
     Where the data marks samples for validation (a split column with val), these; else this share of each client's
-    training samples, spread evenly over its labels. One sample always stays to train on.
+    training samples, spread evenly over its labels, or its latest ones where it is tested on the latest. One sample
+    always stays to train on.
     """
     if not share or federation.val is not None:
         return federation
     owner, numbers = federation.train.owners(), federation.train.numbers.numpy()
     if federation.marked is not None:
         chosen = federation.marked[numbers]
+    elif federation.time is not None:
+        chosen = latest(owner, federation.time[numbers], len(federation), share)
     else:
         classes = federation.kind == "classification"
         key = federation.labels(federation.train) if classes else np.zeros(len(owner), dtype=np.int64)

@@ -169,10 +169,14 @@ def _as_then(tree: Tree) -> None:
     if isinstance(tree.get("method"), dict):
         tree["method"] = todays_method(tree["method"])
     data = tree.get("data")
-    if isinstance(data, dict) and data.get("name") in ("csv", "parquet") and "standardise_y" not in data:
+    if not isinstance(data, dict) or data.get("name") not in ("csv", "parquet"):
+        return
+    if "standardise_y" not in data:
         data["standardise_y"] = False
         if data.get("standardise") is True:
             data["standardise"] = "all"
+    if "missing" not in data:
+        data |= {"missing": "refuse", "categories": "none"}
 
 
 def _named(key: str, value: Any) -> Any:

@@ -6,7 +6,7 @@ Plain JSON. The training data itself is needed only to train on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from coterie.core.decoder import DecodeError, decode
 from coterie.core.errors import CoterieError
 from coterie.core.types import Kind
 from coterie.data.domain import Domain
+from coterie.data.encoding import InputColumn, TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
@@ -161,10 +162,20 @@ class DataRecord:
 
 
 @dataclass(frozen=True)
+class _RecordedColumn:
+    name: str
+    values: tuple[str, ...] | None
+    fill: float | None
+    indicator: bool
+    fills: bool
+
+
+@dataclass(frozen=True)
 class _RecordedScale:
     divisor: float
     mean: Any  # a number, or nested lists of numbers
     std: Any
+    columns: tuple[_RecordedColumn, ...] | None = None  # of a table with categories or missing values
 
 
 @dataclass(frozen=True)
@@ -247,11 +258,21 @@ def _scale_to_json(scale: Scale | None) -> Json | None:
     if scale is None:
         return None
     parts = {"divisor": scale.divisor, "mean": scale.mean, "std": scale.std}
-    return {name: part.tolist() if isinstance(part, Tensor) else part for name, part in parts.items()}
+    out = {name: part.tolist() if isinstance(part, Tensor) else part for name, part in parts.items()}
+    if isinstance(scale, TableScale):
+        keys = [key.name for key in fields(_RecordedColumn)]
+        out["columns"] = [{key: getattr(column, key) for key in keys} for column in scale.columns]
+    return out
 
 
 def _scale_from_json(found: _RecordedScale | None) -> Scale | None:
     if found is None:
         return None
     mean, std = (torch.tensor(v) if isinstance(v, list) else float(v) for v in (found.mean, found.std))
-    return Scale(float(found.divisor), mean, std)
+    if found.columns is None:
+        return Scale(float(found.divisor), mean, std)
+    columns = tuple(InputColumn(c.name, c.values, c.fill, c.indicator, c.fills) for c in found.columns)
+    scale = TableScale(float(found.divisor), mean, std, None, columns)
+    if any(torch.as_tensor(part).shape != (len(scale.inputs),) for part in (mean, std)):
+        raise DecodeError(f"scales: expected {len(scale.inputs)} means and deviations, one for each input")
+    return scale

@@ -48,12 +48,9 @@ def execute(
 def _describe(federation: Federation, say: Callable[[str], None]) -> None:
     """Which columns of a table are inputs, and what the numbers of labels mean."""
     say(federation.describe())
-    named = {
-        "inputs": federation.features,
-        "left out (not numeric)": federation.left_out or None,
-        "classes": federation.class_names,
-    }
-    for what, names in named.items():
+    for remark in federation.remarks:
+        say(remark)
+    for what, names in {"inputs": federation.features, "classes": federation.class_names}.items():
         if names is not None:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             say(f"{what}: {', '.join(names[:SHOWN])}{more}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from coterie.client.choices import needs_data, settled
 from coterie.client.data import ClientData
 from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients, NamesData, number_of
+from coterie.core.clients import NamesData, number_of
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.ensemble import as_network
 from coterie.core.errors import CoterieError
@@ -26,7 +26,7 @@ from coterie.core.references import All, OneRow, vectors_of
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate
-from coterie.data.domain import Domain
+from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
 from coterie.data.frames import column_names, columns
 from coterie.data.scale import Scale
@@ -36,7 +36,8 @@ from coterie.engines.sequential import Sequential
 from coterie.methods.contract import admitted
 from coterie.training.ask import RoundAsk
 from coterie.training.checks import check_fit
-from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
+from coterie.training.data_record import DataRecord, Described, scale_of, target_of
+from coterie.training.matching import as_federation, seen_alike
 from coterie.training.result import Result
 
 SHOWN = 12  # names of columns in an error, where there are more
@@ -128,6 +129,8 @@ def _answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale 
 
 def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
     """New samples, given as the training data is stored, as a network takes them; columns of a table by their names."""
+    if isinstance(scale, TableScale):
+        return scale(scale.stored(x, "predict"))
     stored = _stored(x, known.features)
     if stored.ndim != 1 + len(known.input_shape) or tuple(stored.shape[1:]) != known.input_shape:
         wanted = ", ".join(map(str, known.input_shape))
@@ -249,7 +252,7 @@ def network_of(result: Result[Any], client: int) -> nn.Module:
 
 def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) -> Served:
     """Admit clients that were not part of training."""
-    newcomers = _seen_alike(_as_federation(given, result.known), result.known)
+    newcomers = seen_alike(as_federation(given, result.known), result.known)
     check_fit(result.model, newcomers.check())
     first = len(result.known)
     behind = _Behind(newcomers, first)
@@ -271,80 +274,3 @@ def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) ->
 def _named(lost: Sequence[Missing], names: Sequence[str] | None, first: int) -> tuple[Missing, ...]:
     """Newcomers by their names; their ids follow those of the trained clients."""
     return tuple(m if names is None else replace(m, name=names[m.client - first]) for m in lost)
-
-
-def _as_federation(given: Federation | Sequence[tuple[Any, ...]], trained: Clients) -> Federation:
-    """Newcomers as a federation; of tables those columns that the model was trained on."""
-    if isinstance(given, Federation) or not isinstance(trained, NamesData):
-        return Federation.of(given)
-    features = trained.features
-    if features is not None and isinstance(given, Sequence) and all(isinstance(c, tuple | list) for c in given):
-        given = [
-            tuple(
-                columns(part, features, f"newcomers: client {client}")
-                if place % 2 == 0 and column_names(part) is not None
-                else part
-                for place, part in enumerate(arrays)
-            )
-            for client, arrays in enumerate(given)
-        ]
-    kind = trained.kind if isinstance(trained, Federation | DataRecord) else None
-    made = Federation.of(given, task=kind)
-    if made.class_names is not None and trained.class_names is None:
-        theirs = ", ".join(made.class_names[:SHOWN])
-        raise CoterieError(
-            f"newcomers: their labels are names ({theirs}), it was trained on numbers; give those", code="data-labels"
-        )
-    return made
-
-
-def _same_columns(newcomers: Federation, wanted: tuple[str, ...] | None) -> Federation:
-    """Newcomers with the columns that the model was trained on, in their order."""
-    names = newcomers.features
-    if names is None or wanted is None or names == wanted:
-        return newcomers if wanted is None else replace(newcomers, features=wanted)
-    if missing := [name for name in wanted if name not in names]:
-        theirs, known = ", ".join(names), ", ".join(wanted)
-        raise CoterieError(
-            f"newcomers: they have no column '{missing[0]}': theirs are {theirs}; it was trained on {known}",
-            code="data-column-unknown",
-        )
-    order = torch.tensor([names.index(name) for name in wanted])
-
-    def ordered(domain: Domain) -> Domain:
-        scale = domain.scale
-        if scale is not None:
-            mean, std = (v[order] if isinstance(v, Tensor) and v.ndim else v for v in (scale.mean, scale.std))
-            scale = replace(scale, mean=mean, std=std)
-        return replace(domain, x=domain.x[:, order], scale=scale)
-
-    return replace(newcomers, domains=tuple(map(ordered, newcomers.domains)), features=wanted)
-
-
-def _seen_alike(newcomers: Federation, trained: Clients) -> Federation:
-    """Newcomers as the training data was seen: its scale, not a mean of their own; its numbers for named classes."""
-    if not isinstance(trained, NamesData):
-        return newcomers
-    newcomers = _same_columns(newcomers, trained.features)
-    domains = newcomers.domains
-    if isinstance(trained, Federation | DataRecord):  # over a network clients scale their data themselves
-        if newcomers.kind != trained.kind:
-            raise CoterieError(
-                f"newcomers: theirs is a {newcomers.kind}, it was trained on a {trained.kind}", code="data-labels"
-            )
-        scale, *others = trained.scales
-        if scale is not None and not scale.plain and not others:
-            domains = tuple(replace(domain, scale=scale) for domain in domains)
-        target, *other_targets = targets_of(trained)
-        if not other_targets:
-            domains = tuple(replace(domain, target=target) for domain in domains)
-    names, known = newcomers.class_names, trained.class_names
-    if names is None or known is None or names == known:
-        return replace(newcomers, domains=domains)
-    if unknown := [name for name in names if name not in known]:
-        raise CoterieError(
-            f"newcomers: it was trained on the classes {', '.join(known)}, not on {unknown[0]}", code="data-labels"
-        )
-    numbers = torch.tensor([known.index(name) for name in names])
-    domains = tuple(replace(d, relabel=numbers if d.relabel is None else numbers[d.relabel]) for d in domains)
-    return replace(newcomers, domains=domains, class_names=known, outputs=len(known))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from coterie.core.errors import CoterieError
 from coterie.core.types import TestSplit
 from coterie.data.dataset import Dataset
+from coterie.data.split_by_time import latest, many_held
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -40,7 +41,7 @@ def held_out(owner: Ints, key: Ints, clients: int, share: float, rng: np.random.
     order = order[np.argsort((owner * (int(key.max(initial=0)) + 1) + key)[order], kind="stable")]
     own = owner[order]
     n = np.bincount(owner, minlength=clients)
-    held = np.minimum(np.round(share * n).astype(np.int64), np.maximum(n - 1, 0))
+    held = many_held(n, share)
     place = np.arange(len(owner)) - (np.cumsum(n) - n)[own]
     # Every n/held-th sample in order of the keys, from a random start: exactly `held` of them, in whole numbers.
     start = (rng.random(clients) * n).astype(np.int64)[own]
@@ -83,6 +84,13 @@ class Pools:
     rows: tuple[Ints, ...]  # the samples of each pool: (training, test), or (all,)
     key: Ints  # (n,) label of each sample of the data set
     share: float  # held out of each client, where there is one pool
+    time: Floats | None = None  # (n,) when each sample was, where the latest are held out
+
+    def held_out(self, owner: Ints, rows: Ints, key: Ints, clients: int, rng: np.random.Generator) -> Bools:
+        """Which of these samples of the data set, each of an owner, are held out, where there is one pool."""
+        if self.time is not None:
+            return latest(owner, self.time[rows], clients, self.share)
+        return held_out(owner, key, clients, self.share, rng)
 
     @staticmethod
     def of(data: Dataset, test: TestSplit, rng: np.random.Generator, apart: bool = False) -> Pools:
@@ -98,9 +106,10 @@ class Pools:
             return Pools((everything[~data.official], everything[data.official]), keys(data), 0.0)
         share = test if isinstance(test, float) else HELD_OUT
         if apart and share:
-            held = held_out(np.zeros_like(everything), keys(data), 1, share, rng)
+            pool = Pools((everything,), keys(data), share, data.time)
+            held = pool.held_out(np.zeros_like(everything), everything, pool.key, 1, rng)
             return Pools((everything[~held], everything[held]), keys(data), 0.0)
-        return Pools((everything,), keys(data), share)
+        return Pools((everything,), keys(data), share, data.time)
 
     def sizes(self, pool: int, strata: Ints) -> Ints:
         """(strata,) how many samples of each stratum a pool has; `strata` maps labels, -1 is no stratum."""

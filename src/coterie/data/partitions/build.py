@@ -11,7 +11,7 @@ from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
 from coterie.data.federation import Federation
-from coterie.data.partitions.allocation import Floats, Ints, Pools, cut, held_out
+from coterie.data.partitions.allocation import Floats, Ints, Pools, cut
 from coterie.data.ragged import Ragged
 
 
@@ -66,7 +66,7 @@ def spread(
         owner, numbers = splits[0]
         # A sample's key here: its label and the view it is seen through, so that both halves have as much of each.
         key = pools.key[numbers % len(data.y)] + (numbers // len(data.y)) * (int(pools.key.max(initial=0)) + 1)
-        test = held_out(owner, key, deal.clients, pools.share, rng)
+        test = pools.held_out(owner, numbers % len(data.y), key, deal.clients, rng)
         splits = [(owner[~test], numbers[~test]), (owner[test], numbers[test])]
     made = Federation(
         tuple(views) or (data.domain,),

@@ -291,6 +291,12 @@ class Hybrid:
                 f"data.partition.other: {self.other!r} has clients of its own and cannot be mixed in",
                 code="partition-not-applicable",
             )
+        if data.plan is not None or other.plan is not None:
+            raise CoterieError(
+                "data.partition: a table with categories or missing values cannot be mixed with another data set; use "
+                "another partition, or missing: drop and categories: none",
+                code="partition-not-applicable",
+            )
         if data.x.shape[1:] != other.x.shape[1:] or data.kind != other.kind:
             raise CoterieError(
                 f"data.partition.other: {data.name} has samples of shape {tuple(data.x.shape[1:])}, "

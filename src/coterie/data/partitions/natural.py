@@ -12,7 +12,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
-from coterie.data.partitions.allocation import Pools, held_out
+from coterie.data.partitions.allocation import Pools
 from coterie.data.ragged import Ragged
 
 
@@ -37,8 +37,8 @@ class Natural:
         pools = Pools.of(data, self.test, rng)
         owner, everyone = data.client, int(data.client.max()) + 1
         if len(pools.rows) == 1:
-            mask = held_out(owner, pools.key, everyone, pools.share, rng)
             rows = np.arange(len(owner))
+            mask = pools.held_out(owner, rows, pools.key, everyone, rng)
             splits = [rows[~mask], rows[mask]]
         else:
             splits = list(pools.rows)

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 
 LARGEST = 1 << 30  # bytes that a file may inflate to, unless it is itself larger or the configuration says otherwise
 
@@ -22,7 +22,7 @@ def reading(file: Path | str) -> Iterator[None]:
     """Of a damaged file a parser may raise anything: it becomes the library's error, with the file."""
     try:
         yield
-    except CoterieError:
+    except (CoterieError, CoterieWarning):  # a warning is raised where a user turned warnings into errors
         raise
     except MemoryError:
         raise CoterieError(f"{file}: is larger than the memory that is left", code="data-file-too-large") from None

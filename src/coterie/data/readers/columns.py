@@ -14,6 +14,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.types import Kind
+from coterie.data.cells import is_hole, number_in, time_in
 from coterie.data.labels import refuse_vectors, warn_of_amounts
 from coterie.data.scale import Scale
 
@@ -176,6 +177,29 @@ def validation(column: Column) -> NDArray[np.bool_] | None:
     return flags if flags.any() else None
 
 
+def times(column: Column) -> NDArray[np.float64]:
+    """When each sample was: numbers as they are, dates as seconds since 1970."""
+    values = column.values.tolist() if isinstance(column.values, np.ndarray) else list(column.values)
+    found = np.array([number_in(value) if isinstance(value, str) else _number_of(value) for value in values])
+    if not np.isfinite(found).any():
+        dates = [time_in(value.strip() if isinstance(value, str) else value) for value in values]
+        found = np.array([np.nan if when is None else when for when in dates], dtype=np.float64)
+    for row in np.flatnonzero(~np.isfinite(found)).tolist():
+        gone = is_hole(values[row]) or not str(values[row]).strip()
+        fault = "the time is missing" if gone else f"{str(values[row])!r} is no time"
+        column.refuse(row, f"{fault}; write numbers in every row, or ISO dates (2024-03-01, 2024-03-01T12:30)")
+    if len(found) and found.min() == found.max():
+        raise CoterieError(
+            f"data.time: {column.title} has the same time in every row; name another column or leave time out",
+            code="data-column-invalid",
+        )
+    return found
+
+
+def _number_of(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+
+
 def file_at(path: str) -> Path:
     file = Path(path).expanduser()
     if not file.is_file():
@@ -188,10 +212,3 @@ def known_name(key: str, name: str, names: Sequence[str], where: str) -> str:
     if name not in names:
         raise CoterieError(f"data.{key}: {where} has no '{name}'.{suggest(name, names)}", code="data-column-unknown")
     return name
-
-
-def number_in(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return float("nan")

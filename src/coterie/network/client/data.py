@@ -12,10 +12,11 @@ import yaml
 
 from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS
-from coterie.data.arrays import split_at_random
+from coterie.data.arrays import encoded, split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
+from coterie.data.split_by_time import latest
 
 READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
@@ -26,7 +27,8 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
     A function gives (x, y), (x_train, y_train, x_test, y_test), or a Federation of one client. Where the data has no
     test part of its own, `test` of it is held out. Labels that are names need `classes`, all of them in one order: a
     client that numbered its own names would disagree with one that has others. Tables are not standardised unless
-    `standardise=true`, which goes by this client's own figures.
+    `standardise=true`, which goes by this client's own figures. For the same reason the values of categories are given
+    (`categories.region=north|south`), and what a missing number becomes (`missing.price=9.5`).
     """
     name, *words = place.split(",")
     params = dict(_word(word) for word in words)
@@ -42,9 +44,41 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
         )
     classes = params.pop("classes", None)
     if kind in ("csv", "parquet"):
-        params = {"standardise": False, "standardise_y": False} | params
+        params = {"standardise": False, "standardise_y": False} | _of_columns(params)
     made = DATASETS.build(kind, {"path": name, **params})
     return one_client(_numbered(made(), classes), test, seed)
+
+
+def _of_columns(params: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a table's columns. Inputs must be the same at every client, so nothing goes by this one's rows:
+    text is an input only with its values given, and a missing number only with one to stand for it."""
+    out = {key: value for key, value in params.items() if "." not in key}
+    for key in ("x", "leave_out"):
+        if isinstance(out.get(key), str):
+            out[key] = tuple(out[key].split("|"))
+    given: dict[str, dict[str, Any]] = {"missing": {}, "categories": {}}
+    for key, value in params.items():
+        about, dot, column = key.partition(".")
+        if not dot:
+            continue
+        if about not in given:
+            raise CoterieError(
+                f"--data: '{key}': expected missing.COLUMN=NUMBER or categories.COLUMN=a|b", code="option-invalid"
+            )
+        given[about][column] = tuple(value.split("|")) if about == "categories" else value
+    if out.get("missing") == "mean":
+        raise CoterieError(
+            "--data: missing=mean: nobody knows the mean over all clients. Write the same number at every client, for "
+            "example missing.price=9.5, or missing=drop",
+            code="option-invalid",
+        )
+    if out.get("categories", "none") != "none":
+        raise CoterieError(
+            f"--data: categories={out['categories']}: a client cannot know the values that others have. Write all of "
+            "them at every client, in the same order: categories.region=north|south",
+            code="option-invalid",
+        )
+    return {"missing": "refuse", "categories": "none"} | out | {key: said for key, said in given.items() if said}
 
 
 def _numbered(data: Dataset, classes: object) -> Dataset:
@@ -77,6 +111,9 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
         )
     if data.official is not None:
         kept, out = np.flatnonzero(~data.official), np.flatnonzero(data.official)
+    elif data.time is not None:
+        held = latest(np.zeros(len(data.y), dtype=np.int64), data.time, 1, test)
+        kept, out = np.flatnonzero(~held), np.flatnonzero(held)
     else:
         kept, out = split_at_random(len(data.y), test, seed, 0)
     made = Federation(
@@ -88,8 +125,11 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
         name=data.name,
         features=data.features,
         class_names=data.class_names,
+        remarks=data.remarks,
+        time=data.time,
     )
-    return made.standardised() if data.standardise_y else made
+    made = made.standardised() if data.standardise_y else made
+    return made if data.plan is None else encoded(made, data.plan)
 
 
 def _from_function(name: str, params: dict[str, Any], test: float, seed: int) -> Federation:
@@ -128,4 +168,4 @@ def _word(word: str) -> tuple[str, Any]:
         raise CoterieError(
             f"--data: '{word}': expected key=value after the comma, for example y=outcome", code="option-invalid"
         )
-    return key, yaml.safe_load(value)
+    return key, value if key.startswith("categories.") else yaml.safe_load(value)

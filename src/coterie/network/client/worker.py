@@ -64,6 +64,8 @@ class ClientWorker:
             raise CoterieError(
                 f"data: a client has the data of one client, this is of {len(found)}", code="data-owners"
             )
+        for remark in found.remarks:
+            self.say(remark)
         return found
 
     def answer(self, payload: Payload) -> Payload:

@@ -1,0 +1,211 @@
+"""What csv files, parquet files and tables in memory have in common: named columns, one row per sample."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass as plain
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.types import STRICT, Kind
+from coterie.data.cells import as_cell, category
+from coterie.data.column_reader import ColumnReader
+from coterie.data.dataset import Dataset
+from coterie.data.readers.checks import reading
+from coterie.data.readers.columns import (
+    Column,
+    as_stored,
+    class_names,
+    file_at,
+    known_name,
+    official,
+    outcome,
+    owners,
+    times,
+    validation,
+)
+from coterie.data.scale import Scale
+from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, Names, choose
+
+MANY = 1_000  # classes; more than this and more than there are rows: these numbers are no classes
+
+
+@plain(frozen=True, eq=False)
+class Read:
+    """What was read of a table: the columns that may be inputs, and the others as they are."""
+
+    features: list[ColumnReader]
+    others: dict[str, list[Any]]
+    row: Callable[[int], str]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Table:
+    """What csv and parquet have in common: named columns, one row per sample."""
+
+    paper: ClassVar[str] = ""
+    owned: ClassVar[bool] = True  # its samples may say whose they are
+
+    path: str
+    y: str  # column of the labels or targets
+    client: str | None = None  # column of the owners
+    split: str | None = None  # column of train, val and test
+    x: tuple[str, ...] | None = None  # columns of the features; None: all others that are of use
+    standardise: bool | Literal["all"] = True  # features to mean 0, deviation 1: by training rows; 0.1 did by "all"
+    standardise_y: bool = True  # the same for the targets of a regression; metrics and predictions are in their units
+    task: Kind | None = None  # None: whole numbers and names are classes, other numbers a regression
+    leave_out: Names = ()  # columns that are not features
+    missing: Missing = "mean"  # of the training rows; drop: leave the row out; refuse; or {column: number}
+    categories: Categories = "auto"  # auto: text with few values; none; also [columns]; or only {column: [values]}
+    time: str | None = None  # column of numbers or dates: a client's latest rows are its test rows
+
+    def _read(self, file: Path) -> Read:
+        raise NotImplementedError
+
+    def __call__(self) -> Dataset:
+        """Read it."""
+        file = file_at(self.path)
+        with reading(file):
+            return self.dataset(self._read(file), file.stem)
+
+    @property
+    def rules(self) -> ColumnRules:
+        """What is said of its columns."""
+        return ColumnRules(self.missing, self.categories, self.leave_out, self.x is not None)
+
+    def dataset(self, read: Read, name: str) -> Dataset:
+        """A data set of what was read."""
+        if not any(read.others.values()):
+            raise CoterieError(
+                f"data.path: {self.path} has no rows; a header, then one row per sample, is expected", code="data-empty"
+            )
+        roles = self._roles([*(reader.name for reader in read.features), *read.others])
+        chosen = choose(read.features, self.rules, self.path, read.row)
+        rows = np.flatnonzero(self._kept(chosen, read.others[roles["y"]]))
+        columns = {
+            key: Column(
+                [read.others[column][row] for row in rows.tolist()],
+                f"{self.path}, column '{column}'",
+                lambda row: read.row(int(rows[row])),
+            )
+            for key, column in roles.items()
+        }
+        return self._assembled(chosen, chosen.x[rows], columns, name)
+
+    def _kept(self, chosen: ChosenColumns, y: list[Any]) -> NDArray[np.bool_]:
+        """(rows,) those that are not left out for a missing value."""
+        kept = np.ones(len(y), dtype=bool) if chosen.keep is None else chosen.keep
+        if self.missing != "drop":
+            return kept
+        known = np.array([category(as_cell(value)) is not None for value in y])
+        if not known.all():
+            text = f"data: {self.path}: column '{self.y}', to be predicted, is empty in {(~known).sum():,} rows. "
+            warnings.warn(f"{text}These rows are left out (data.missing=drop).", CoterieWarning, stacklevel=2)
+        if not (kept & known).any():
+            raise CoterieError(
+                f"data: {self.path}: every row has a missing value, and missing is drop; write mean", code="data-empty"
+            )
+        return np.asarray(kept & known)
+
+    def _assembled(
+        self, chosen: ChosenColumns, values: NDArray[np.float32], columns: dict[str, Column], name: str
+    ) -> Dataset:
+        y, classes, called = self._outcome(columns["y"])
+        client, names = owners(columns["client"]) if "client" in columns else (None, None)
+        test = official(columns["split"]) if "split" in columns else None
+        if test is not None and "time" in columns:
+            raise CoterieError(
+                f"data.time: {columns['split'].title} says already which rows are for testing; leave time out, or the "
+                "column split",
+                code="config-conflict",
+            )
+        x, plan = as_stored(values), chosen.plan(values, self.standardise)
+        return Dataset(
+            *(name, x, y, classes, self._scale(x, test) if plan is None else Scale(), test, client, names),
+            features=chosen.names,
+            left_out=chosen.left_out,
+            # Who splits it says what the training rows are.
+            standardise_x=self.standardise is True and test is None and plan is None,
+            standardise_y=self.standardise_y,
+            class_names=called,
+            validation=validation(columns["split"]) if "split" in columns else None,
+            plan=plan,
+            remarks=(*chosen.remarks, *((f"test rows: each client's latest by '{self.time}'",) if self.time else ())),
+            time=times(columns["time"]) if "time" in columns else None,
+        )
+
+    def _roles(self, header: Sequence[str]) -> dict[str, str]:
+        """The columns that are no features, by what they are for; and every name that was given is one."""
+        for name in self.x or ():
+            known_name("x", name, header, self.path)
+        out = {}
+        taken = {self.y, self.time, *(self.x or ()), *self.leave_out}
+        for key in ("y", "client", "split", "time"):
+            name = getattr(self, key)
+            if name is None and key in header and key != "time" and key not in taken:
+                name = key
+            if name is not None:
+                out[key] = known_name(key, name, header, f"{self.path} (its first line names the columns)")
+        features = [name for name in dict.fromkeys(self.x or ()) if name != self.time]  # a time may be a feature too
+        every = [*out.values(), *features, *set(self.leave_out)]
+        twice = {name for name in every if every.count(name) > 1}
+        if twice:
+            raise CoterieError(
+                f"data: {self.path}, column '{min(twice)}' is asked to be two things; name others",
+                code="data-column-invalid",
+            )
+        return out
+
+    def split_columns(self, header: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Columns that are, or may be, features, and the others that are needed."""
+        others = list(self._roles(header).values())
+        unused = {*others, *self.leave_out}
+        features = [name for name in header if name not in unused] if self.x is None else list(dict.fromkeys(self.x))
+        self.rules.check(header, features, self.path)
+        return features, others
+
+    def _outcome(self, column: Column) -> tuple[Tensor, int, tuple[str, ...] | None]:
+        values = column.full()
+        typed = _typed(values) if isinstance(values[0], str) else np.array(values)
+        if typed.dtype.kind == "f" and not np.isfinite(typed).all():
+            column.refuse(int(np.argmin(np.isfinite(typed))), "NaN or Inf is no target; fill it in or drop the row")
+        if typed.dtype.kind == "f" and self.task is None and ((typed % 1 == 0) & (np.abs(typed) < 2**53)).all():
+            typed = typed.astype(np.int64)
+        column = Column(typed, column.title, column.row)
+        y, classes = outcome(column, self.task)
+        if self.task is None and not y.is_floating_point() and classes > max(MANY, len(y)):
+            raise CoterieError(
+                f"data: {column.title} would have {classes:,} classes in {len(y):,} rows; write task: regression, "
+                "or number the classes 0..K-1",
+                code="data-labels",
+            )
+        return y, classes, class_names(column)
+
+    def _scale(self, x: Tensor, test: NDArray[np.bool_] | None) -> Scale:
+        if not self.standardise:
+            return Scale()
+        means, stds = [], []
+        for column in (x if test is None else x[torch.from_numpy(~test)]).unbind(1):
+            std, mean = torch.std_mean(column.double(), correction=0)
+            constant = bool(column.min() == column.max())  # by rounding, its deviation need not be 0
+            means.append(float(mean))
+            stds.append(1.0 if constant else float(std))
+        return Scale(1.0, torch.tensor(means), torch.tensor(stds))
+
+
+def _typed(cells: Sequence[str]) -> NDArray[Any]:
+    """Text as whole numbers if all are, else as numbers if all are, else as it is."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array(cells).astype(kind)
+        except (ValueError, OverflowError):
+            continue
+    return np.array(cells)
