@@ -76,6 +76,19 @@ def belongs(method: object, model: Model, clients: Clients, settings: Any) -> di
     }
 
 
+def recorded_arithmetic(path: Path) -> str | None:
+    """Of the engine that a run began with; None where that is not known (a run of 0.1 made in Python)."""
+    try:
+        found = parse_json((path / "run.json").read_bytes())["arithmetic"]
+    except (OSError, DecodeError, ValueError, KeyError, TypeError):
+        try:
+            name = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            return None
+        found = name if name in ("batched", "ray") else "sequential"
+    return str(found)
+
+
 def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
     """What rounds.jsonl says of a run's first rounds; lines that cannot be read are left out."""
     return tuple(event for number, (_, event) in round_history.read(path).items() if number <= rounds)
@@ -119,7 +132,7 @@ class RunDirectory:
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})", code="disk-write") from None
         state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
-        before = self._arithmetic() if done else None
+        before = recorded_arithmetic(self.path) if done else None
         if before not in (None, arithmetic):
             self._say(
                 f"{self.path}: the run began with the arithmetic of the engine '{before}' and goes on with that of "
@@ -153,18 +166,6 @@ class RunDirectory:
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             (self.path / "checkpoints").rmdir()
-
-    def _arithmetic(self) -> str | None:
-        """Of the engine that the run began with; None where that is not known (a run of 0.1 made in Python)."""
-        try:
-            found = parse_json((self.path / "run.json").read_bytes())["arithmetic"]
-        except (OSError, DecodeError, ValueError, KeyError, TypeError):
-            try:
-                name = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
-            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-                return None
-            found = name if name in ("batched", "ray") else "sequential"
-        return str(found)
 
     def _go_on(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         found = self.saves()
