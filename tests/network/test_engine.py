@@ -57,6 +57,7 @@ def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
         seed=settings.seed,
         participation=settings.participation,
         evaluate_every=settings.evaluate_every,
+        engine="sequential",
     )
 
 
