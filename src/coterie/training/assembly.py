@@ -16,6 +16,7 @@ from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine
 from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
+from coterie.training import learning_rate
 from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Event, Listener
@@ -80,7 +81,7 @@ def assemble(
 ) -> Iterator[Run[State]]:
     """Check everything, choose and open the engine, and prepare the run directory. The engine is closed afterwards.
 
-    say: is told which engine `auto` chose, and that a run to resume has no checkpoint.
+    say: is told which engine and which learning rate `auto` found, and that a run to resume has no checkpoint.
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
@@ -93,12 +94,17 @@ def assemble(
         # Written as what was chosen, so that the run can be repeated and resumed to the same bits.
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
-    directory = None
-    if output is not None:
-        directory = RunDirectory(output.path, method, model, clients, settings, output.resume, config, output.say)
-        if output.resume and not directory.saves():
-            say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
     with _opened(engine, model, clients) as opened:
+        rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
+        method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
+        directory = None
+        if output is not None:
+            also = {learning_rate.FILE: learning_rate.as_text(searches)} if searches else {}
+            directory = RunDirectory(
+                *(output.path, method, model, clients, settings, output.resume, config, output.say, also)
+            )
+            if output.resume and not directory.saves():
+                say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         yield Run(method, model, clients, settings, opened, directory, listeners, final_split)
 
 

@@ -29,6 +29,7 @@ from coterie.training.data_record import DataRecord, Described
 from coterie.training.evaluation import evaluate, evaluate_newcomers
 from coterie.training.evaluation_record import unpacked
 from coterie.training.job import Job
+from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history, recorded_arithmetic
 from coterie.training.sampling import clients_to_evaluate, split_newcomers
@@ -139,6 +140,7 @@ def _made_in_python(
 def _read_back(
     path: Path, saves: Sequence[Path], method: Method[Any], model: Model, known: Described, settings: Settings
 ) -> Result[Any]:
+    method = with_rates(method, recorded(path))
     roster, _ = split_newcomers(known, settings)
     template = method.init(model, roster, generator(settings.seed, Purpose.INIT))
     saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings))

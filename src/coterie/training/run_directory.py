@@ -6,6 +6,7 @@ assignments.json   the cluster of each client            clients.json    the las
 trace.jsonl, sketch.safetensors   who was where in every evaluated round, and how models lie (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
+learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
 """
 
@@ -107,10 +108,11 @@ class RunDirectory:
         resume: bool = False,
         config: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = warn,
+        also: Mapping[str, str] | None = None,
     ) -> None:
-        """say: is told what was found damaged, and what is done instead."""
+        """say: is told what was found damaged, and what is done instead. also: other files, with their text."""
         self.path, self._resume, self._method = path, resume, method
-        self._settings, self._config, self._say = settings, config, say
+        self._settings, self._config, self._say, self._also = settings, config, say, also or {}
         self._belongs = belongs(method, model, clients, settings)
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
@@ -161,7 +163,7 @@ class RunDirectory:
             self._log.close()
             self._log = None
         self._trace.close()
-        for name in ("config.yaml", SERVING, "run.json", round_history.FILE, "trace.jsonl", status.FILE):
+        for name in ("config.yaml", *self._also, SERVING, "run.json", round_history.FILE, "trace.jsonl", status.FILE):
             with contextlib.suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -267,6 +269,8 @@ class RunDirectory:
         config = self._config or {"method": describe(self._method), **settings}
         text = yaml.safe_dump(dict(config), sort_keys=False)
         write_durably(self.path / "config.yaml", text)
+        for name, more in self._also.items():
+            write_durably(self.path / name, more)
         if isinstance(self._clients, Federation):  # over a network members.json says what is known of the data
             own = self._config is None
             self._write(SERVING, contents(self._clients, *((self._method, self._model) if own else (None, None))))

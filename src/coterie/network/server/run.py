@@ -46,7 +46,7 @@ def train_with_clients(
     engine.network = model_spec(config.model, registry.shape, model)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
     with assemble(
-        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners
+        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners, say=say
     ) as run:
         registry.path = path
         return train(run)
