@@ -29,11 +29,13 @@ from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
 from coterie.data.partitions.clientwise import IID, PowerLaw
 from coterie.data.partitions.clusterwise import Rotated, Shifted
+from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine
 from coterie.engines.factory import chosen, make_engine
 from coterie.training.build import named_model
 
 SEED = 0
+ROUNDS = 100  # of a run that `auto` chooses an engine for
 FORMAT = 2  # of the files; another number, other directories
 
 
@@ -166,8 +168,8 @@ def _write(work: Workload, to: Path) -> None:
 def engine_named(
     name: str, workers: int | None, model: Model, federation: Federation, local: Local, per_round: int
 ) -> tuple[AbstractContextManager[Engine], str]:
-    """An engine as a run would make it, and what it is: `auto` tries and says what it picked."""
-    choice = chosen(name, workers, model, federation, local, per_round)
+    """An engine as a run would make it, and what it is: `auto` says what it picked."""
+    choice = chosen(name, workers, model, federation, local, Sizes(per_round, ROUNDS))
     if choice is not None:
         return make_engine(choice.name, model, federation, choice.workers), str(choice)
     return make_engine(name, model, federation, workers), name

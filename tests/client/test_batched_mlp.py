@@ -52,7 +52,7 @@ def works(model: Model, local: Local, mu: float, extras: bool) -> list[LocalTrai
             LocalTraining(
                 model.init(np.random.default_rng(client)),
                 *(x, y, local, np.random.default_rng(client)),
-                lr=local.lr,
+                lr=local.rate,
                 proximal=Proximal(anchor, mu * (client + 1)) if mu else None,
                 offset=offset if extras else None,
                 weights=weights if extras else None,

@@ -76,9 +76,9 @@ def test_training_is_torchs(local: Local) -> None:
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer: torch.optim.Optimizer
     if local.optimizer == "adam":
-        optimizer = torch.optim.Adam(parameters, lr=local.lr, weight_decay=local.weight_decay)
+        optimizer = torch.optim.Adam(parameters, lr=local.rate, weight_decay=local.weight_decay)
     else:
-        optimizer = torch.optim.SGD(parameters, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay)
+        optimizer = torch.optim.SGD(parameters, lr=local.rate, momentum=local.momentum, weight_decay=local.weight_decay)
     losses = []
     for take in batches(len(Y), local, rng(5)):
         optimizer.zero_grad()

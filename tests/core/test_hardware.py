@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from coterie.core.hardware import cores
+
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 LOOK = """
@@ -25,6 +27,16 @@ def _huge(words: str) -> int:
     """Kilobytes in large pages of a process that has taken 64 MB."""
     done = subprocess.run([sys.executable, "-c", LOOK.format(words=words)], capture_output=True, text=True, check=True)
     return int(done.stdout)
+
+
+def test_the_environment_may_say_how_many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COTERIE_CORES", raising=False)
+    here = cores()
+    monkeypatch.setenv("COTERIE_CORES", "1")
+    assert cores() == 1
+    for said in ("100000", "0", "", "many"):  # no more than there are, and nothing that is no number
+        monkeypatch.setenv("COTERIE_CORES", said)
+        assert cores() == here
 
 
 @pytest.mark.exhaustive

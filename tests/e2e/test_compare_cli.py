@@ -16,9 +16,11 @@ from filelock import FileLock
 from rich.console import Console
 
 from coterie.core import processes
+from coterie.core.fairness import AgainstLocal
 from coterie.core.metrics import Summary
 from coterie.core.replies import Evaluated
 from coterie.tools.cli import compare, console
+from coterie.tools.cli.comparison import Compared, comparison, spreads
 from coterie.tools.experiments.grid import Outcome
 from coterie.tools.report.record import read_run
 from coterie.training.config import read
@@ -198,18 +200,18 @@ def outcome(seed: int, accuracy: float | None, clusters: int = 4, loss: float = 
 
 def drawn(what: Any, **settings: Any) -> str:
     out = io.StringIO()
-    Console(file=out, width=120, **settings).print(what)
+    Console(file=out, **({"width": 120} | settings)).print(what)
     return out.getvalue()
 
 
 def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
     rows = [
-        console.Compared("a [x]", 2, (outcome(0, 0.5), outcome(1, 0.7))),
-        console.Compared("b", 2, (outcome(0, 0.9, 3), outcome(1, 0.9, 4))),
-        console.Compared("c", 2, (outcome(0, 0.8),)),
-        console.Compared("d", 2, ()),
+        Compared("a [x]", 2, (outcome(0, 0.5), outcome(1, 0.7))),
+        Compared("b", 2, (outcome(0, 0.9, 3), outcome(1, 0.9, 4))),
+        Compared("c", 2, (outcome(0, 0.8),)),
+        Compared("d", 2, ()),
     ]
-    text = drawn(console.comparison(rows))
+    text = drawn(comparison(rows))
     lines = {line.split()[0]: line for line in text.splitlines() if line.split()}
     assert "60.0 ± 14.1" in lines["a"]
     assert "a [x]" in lines["a"]
@@ -218,22 +220,58 @@ def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
     assert "80.0 " in lines["c"]
     assert "1 of 2" in lines["c"]
     assert "0 of 2" in lines["d"]
-    bold = drawn(console.comparison(rows), force_terminal=True, color_system="standard")
+    bold = drawn(comparison(rows), force_terminal=True, color_system="standard")
     assert "\x1b[1m90.0 ± 0.0" in bold
     assert "\x1b[1m60.0" not in bold
     assert "loss" not in text
 
 
 def test_regression_is_compared_by_loss_and_less_is_better() -> None:
-    rows = [console.Compared("a", 1, (outcome(0, None, loss=0.25),)), console.Compared("b", 1, (outcome(0, None),))]
-    text = drawn(console.comparison(rows), force_terminal=True, color_system="standard")
+    rows = [Compared("a", 1, (outcome(0, None, loss=0.25),)), Compared("b", 1, (outcome(0, None),))]
+    text = drawn(comparison(rows), force_terminal=True, color_system="standard")
     assert "\x1b[1m0.2500" in text
     assert "accuracy" not in text
 
 
 def test_a_diverged_seed_is_not_averaged() -> None:
-    row = console.Compared("a", 2, (outcome(0, 0.5, loss=float("nan")), outcome(1, None)))
-    assert set(console.spreads(row)) == {"clusters", "seconds"}
+    row = Compared("a", 2, (outcome(0, 0.5, loss=float("nan")), outcome(1, None)))
+    assert set(spreads(row)) == {"clusters", "seconds"}
+
+
+def fair(seed: int, worst: float, against: AgainstLocal | None, accuracy: float | None = 0.5) -> Outcome:
+    summary = Summary(0.5, accuracy, accuracy, 4, (5, 5), ari=None, nmi=None, worst_decile=worst)
+    return Outcome(seed, Path("x"), summary, 2.0, against=against)
+
+
+def test_the_worst_clients_and_gains_over_local_have_columns() -> None:
+    rows = [
+        Compared("wecfl", 2, (fair(0, 0.2, AgainstLocal(0.03, 0.25, 40)), fair(1, 0.4, AgainstLocal(0.05, 0.15, 40)))),
+        Compared("local", 2, (fair(0, 0.1, None), fair(1, 0.1, None))),
+    ]
+    lines = {line.split()[0]: line for line in drawn(comparison(rows), width=200).splitlines() if line.split()}
+    assert all(title in lines["run"] for title in ("worst 10 %", "gain", "worse %"))
+    assert all(value in lines["wecfl"] for value in ("30.0 ± 14.1", "4.0 ± 1.4", "20.0 ± 7.1"))
+    assert lines["local"].count(" - ") >= 2
+    assert "needs a run" not in " ".join(lines.values())
+
+
+def test_without_local_a_hint_says_what_is_missing() -> None:
+    rows = [Compared("wecfl", 1, (fair(0, 0.2, None),))]
+    for width in (80, 200):
+        text = drawn(comparison(rows), width=width)
+        assert "worse %" in text
+        assert "…" not in text
+        assert "method=...,local" in " ".join(text.split())
+
+
+def test_of_regressions_the_worst_clients_have_the_largest_loss() -> None:
+    rows = [
+        Compared("a", 1, (fair(0, 12345.0, AgainstLocal(0.25, 0.5, 4), None),)),
+        Compared("b", 1, (fair(0, 2.0, AgainstLocal(0.5, 0.5, 4), None),)),
+    ]
+    text = drawn(comparison(rows), width=200, force_terminal=True, color_system="standard")
+    assert "\x1b[1m2.0000" in text
+    assert "\x1b[1m0.5000" in text
 
 
 # ------------------------------------------------------------------------------------------- while a run goes on

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from torch import nn
 
 import coterie
 from coterie.client.answers import EvaluateAnswer, Moment
 from coterie.client.runner import TaskRunner
 from coterie.core.local import Local
 from coterie.core.metrics import by_client
+from coterie.core.model import Model
 from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate
 from coterie.data.datasets.digits import Digits
 from coterie.data.federation import Federation
 from coterie.data.partitions.clusterwise import Rotated
-from coterie.engines.auto import choose
+from coterie.engines.auto import Sizes, choose, work
 from coterie.training.build import named_model
 
 FEDERATION = Rotated(clients=12)(Digits()(), np.random.default_rng(0))
@@ -86,14 +90,112 @@ def test_a_row_nobody_has_is_told_one_by_one() -> None:
     assert evaluate_together(Networks(model), [ClientTasks(c, (task,), {}) for c in range(2)], FEDERATION) is None
 
 
-def test_auto_names_an_engine_and_says_why() -> None:
+# ------------------------------------------------------------------------------------------------------ the rule
+
+
+class Own(nn.Module):
+    """A network that is no row of layers: nothing of it is computed for several clients at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The logits."""
+        out: torch.Tensor = self.layer(x.flatten(1))
+        return out
+
+
+def test_dense_layers_and_convolutions_in_a_row_are_batched_and_anything_else_is_the_reference() -> None:
+    images = Federation.of([(np.zeros((5, 1, 28, 28), np.float32), np.arange(5))] * 3)
+    chosen = {
+        "linear": choose(named_model("linear", {}, FEDERATION), FEDERATION, Local(), Sizes(12), 2),
+        "mlp": choose(named_model("mlp", {}, FEDERATION), FEDERATION, Local(), Sizes(12), 2),
+        "lenet": choose(named_model("lenet", {}, images), images, Local(), Sizes(3), 2),
+        "own": choose(Model.of(Own), FEDERATION, Local(), Sizes(12), 2),
+    }
+    assert {name: choice.name for name, choice in chosen.items()} == {
+        "linear": "batched",
+        "mlp": "batched",
+        "lenet": "batched",
+        "own": "sequential",
+    }
+    assert all((choice.workers or 1) == 1 for choice in chosen.values())  # tiny runs need no processes
+    assert str(chosen["linear"]) == "batched, 1 process (dense layers: clients are trained together)"
+
+
+def test_the_arithmetic_depends_on_the_model_and_the_data_alone() -> None:
+    """Not on cores, rounds, participation or local settings: none of these may change bits through the engine."""
+    model, own = named_model("mlp", {}, FEDERATION), Model.of(Own)
+    for cores in (1, 2, 64):
+        for sizes in (Sizes(1), Sizes(12, 100_000)):
+            for local in (Local(), Local(epochs=100, batch=1), Local(steps=1, batch="full", optimizer="adam")):
+                assert choose(model, FEDERATION, local, sizes, cores).name == "batched"
+                assert choose(own, FEDERATION, local, sizes, cores).name in ("sequential", "workers")
+
+
+def test_work_by_hand() -> None:
+    """Two clients of 6 training samples, 4 inputs and 3 classes: 15 numbers, 3 steps of 2 samples an epoch."""
+    data = Federation.of([(np.zeros((6, 4), np.float32), np.arange(6) % 3)] * 2, None)
+    n = int(data.roster.n[0])
+    model = Model.of(lambda: nn.Linear(4, 3))
+    expected = 5 * 2 * (2 * n / 2) * (1e5 + 2 * 3 * 15)  # rounds x clients x steps x (a step + its samples)
+    assert work(model, data, Local(epochs=2, batch=2), Sizes(2, rounds=5)) == pytest.approx(expected)
+
+
+def test_processes_only_for_a_long_run_and_no_more_than_cores_and_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, local = named_model("mlp", {}, FEDERATION), Local(epochs=5, batch=8)
+    assert choose(model, FEDERATION, local, Sizes(12, 5), 4).workers == 1
+    assert choose(model, FEDERATION, local, Sizes(12, 50_000), 4).workers == 4
+    assert choose(model, FEDERATION, local, Sizes(3, 50_000), 4).workers == 3
+    own = choose(Model.of(Own), FEDERATION, local, Sizes(12, 50_000), 4)
+    assert (own.name, own.workers) == ("workers", 4)
+    # Elsewhere a process imports the user's script again, which must be written for that.
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert choose(model, FEDERATION, local, Sizes(12, 50_000), 4).workers == 1
+    assert choose(Model.of(Own), FEDERATION, local, Sizes(12, 50_000), 4).name == "sequential"
+
+
+def test_clients_with_very_much_data_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = named_model("linear", {}, FEDERATION)
-    for cores in (1, 2):
-        choice = choose(model, FEDERATION, Local(epochs=1, batch=4), 12, cores)
-        assert choice.name in ("sequential", "workers", "batched")
-        assert (choice.workers or 1) <= cores
-        assert "clients:" in str(choice)
-        assert "one by one" in str(choice)
+    monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()) - 1)
+    assert choose(model, FEDERATION, Local(), Sizes(12), 2).name == "sequential"
+    monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()))
+    assert choose(model, FEDERATION, Local(), Sizes(12), 2).name == "batched"
+
+
+def test_a_run_that_is_resumed_goes_on_as_it_began() -> None:
+    model = named_model("linear", {}, FEDERATION)
+    assert choose(model, FEDERATION, Local(), Sizes(12), 2, "sequential").name == "sequential"
+    assert choose(Model.of(Own), FEDERATION, Local(), Sizes(12), 2, "batched").name == "batched"
+
+
+def test_the_number_of_processes_changes_no_bits() -> None:
+    method = coterie.WeCFL(k=2, local=Local(epochs=1, batch=8))
+    one, two = (
+        coterie.run(method, FEDERATION, "mlp", rounds=2, engine="batched", workers=workers) for workers in (1, 2)
+    )
+    assert torch.equal(one.state.centers, two.state.centers)
+    assert [event.summary for event in one.history] == [event.summary for event in two.history]
+
+
+def test_a_run_in_python_resumes_with_the_arithmetic_it_began_with(tmp_path: Path) -> None:
+    """Also one of before, when the default was `sequential`."""
+    method = coterie.IFCA(k=2, local=Local(epochs=1, batch=8))
+
+    def go(rounds: int, out: str, **more: Any) -> Any:
+        return coterie.run(method, FEDERATION, "linear", rounds=rounds, out=tmp_path / out, **more)
+
+    whole = go(4, "whole", engine="sequential")
+    go(2, "cut", engine="sequential")
+    went_on = go(4, "cut", resume=True)
+    assert torch.equal(went_on.state, whole.state)
+    go(2, "early", engine="sequential")
+    record = tmp_path / "early" / "run.json"
+    said = json.loads(record.read_text())
+    del said["arithmetic"]
+    record.write_text(json.dumps(said))
+    assert torch.equal(go(4, "early", resume=True).state, whole.state)
 
 
 def test_auto_gives_the_result_of_the_reference_to_rounding() -> None:
@@ -111,10 +213,10 @@ def test_the_command_line_writes_down_what_auto_came_to(tmp_path: Path, monkeypa
     from coterie.tools.cli.main import app
 
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(app, ["run", "engine=auto", "rounds=1", "--out", "a"])
+    said = CliRunner().invoke(app, ["run", "rounds=1", "--out", "a"])
     assert said.exit_code == 0, said.output
     assert "engine:" in said.stderr
-    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())["engine"]["name"] != "auto"
+    assert yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())["engine"] == {"name": "batched", "workers": 1}
 
 
 def test_a_batched_run_leaves_out_who_cannot_be_read_and_nobody_else() -> None:

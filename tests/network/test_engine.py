@@ -18,6 +18,7 @@ import coterie
 from conftest import PAPERS, few, raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
+from coterie.engines.factory import local_of
 from coterie.network.protocol.messages import VisitReply, VisitRequest, read_as_client, read_as_server
 from coterie.network.protocol.wire import EncodedTensor, Payload, encode
 from coterie.network.server import engine as engine_module
@@ -56,6 +57,7 @@ def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
         seed=settings.seed,
         participation=settings.participation,
         evaluate_every=settings.evaluate_every,
+        engine="sequential",
     )
 
 
@@ -88,6 +90,19 @@ def test_what_clients_keep_and_who_is_drawn_are_the_same(words: tuple[str, ...],
     made = config("method.name=ditto", "rounds=4", *words)
     there = train_with_clients(transport_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")
     same(there, in_process(made))
+
+
+def test_a_learning_rate_is_searched_for_with_real_clients_too(tmp_path: Path) -> None:
+    made = config("method.name=ditto", "local.lr=auto", "local.momentum=0.9", "local.keep_optimizer=true")
+    said: list[str] = []
+    there = train_with_clients(
+        transport_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run", say=said.append
+    )
+    assert any(line.startswith("local.lr: auto tried 5 clients") for line in said)
+    here = in_process(made)
+    assert local_of(there.method).lr == local_of(here.method).lr != "auto"
+    same(there, here)
+    assert coterie.load(tmp_path / "run").method == there.method
 
 
 class StopError(Exception):

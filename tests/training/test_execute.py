@@ -35,7 +35,8 @@ def test_as_python_would(tmp_path: Path) -> None:
     assert torch.equal(result.state.centers, same.state.centers)
     assert result.summary == same.summary
     assert result.run_dir == tmp_path / "run"
-    assert said == [job.federation.describe()]
+    assert said[0] == job.federation.describe()
+    assert [line.partition(":")[0] for line in said[1:]] == ["engine"]
     assert [event.round for event in read_history(tmp_path / "run", 3)] == [1, 2, 3]
     for name in ("config.yaml", "run.json", "rounds.jsonl", "trace.jsonl", "sketch.safetensors", "clients.json"):
         assert (tmp_path / "run" / name).is_file(), name

@@ -101,7 +101,7 @@ def train(
     clip: float | None = None,
 ) -> tuple[float, Tensor]:
     """Train the replica in place; returns the mean loss of the steps and the optimiser's state."""
-    rule = UpdateRule(local, local.lr if lr is None else lr, clip)
+    rule = UpdateRule(local, local.rate if lr is None else lr, clip)
     state = initial_state(local, replica.weights, state).clone()
     if proximal is not None:
         proximal = Proximal(proximal.anchor[: len(replica.weights)], proximal.mu)

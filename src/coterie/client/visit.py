@@ -93,7 +93,7 @@ class ClientVisit(Resolver):
         seed = draw_seed(rng)  # of dropout and other random layers
         work = LocalTraining(
             *(start, x, y, task.local, rng),
-            lr=task.local.lr * task.local.lr_decay**moment.round,
+            lr=task.local.rate * task.local.lr_decay**moment.round,
             proximal=None if anchor is None or not mu else Proximal(anchor, mu),
             offset=offset,
             weights=weights,

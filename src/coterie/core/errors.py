@@ -101,7 +101,7 @@ ALSO_CALLED = {
 }
 _MEANT = {_plain(word): name for name, words in ALSO_CALLED.items() for word in words}
 # Keys that users expect, but that do not exist.
-_CPU = " Runs compute on the CPU; devices cannot be chosen yet. engine.name=auto takes the fastest engine here."
+_CPU = " Runs compute on the CPU; devices cannot be chosen yet. engine.name=auto, the default, chooses the engine."
 NOT_THERE = dict.fromkeys(("device", "devices", "cuda", "gpu", "gpus", "usegpu", "usecuda", "ngpus", "numgpus"), _CPU)
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
+CORES = "COTERIE_CORES"  # in the environment: the most cores that a run may use
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -21,5 +23,7 @@ def one_thread() -> Iterator[None]:
 
 
 def cores() -> int:
-    """The processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The processor cores this process may use; fewer where the environment says so (COTERIE_CORES)."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get(CORES, "")
+    return min(found, int(said)) if said.isdecimal() and int(said) else found

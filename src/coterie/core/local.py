@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from coterie.core.constructors import dataclass as validated
+from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, ShareAboveZero, ShareBelowOne
 
 
@@ -17,6 +18,7 @@ class Local:
 
     epochs: passes over the client's data (one, if neither is given); or steps: a number of batches.
     batch: samples per step, or "full". lr, momentum, weight_decay, optimizer ("sgd" or "adam"): as in torch.optim.
+    lr may be "auto": a few clients try some rates before the first round (see `training.learning_rate`).
     lr_decay: the learning rate of round t, from 0, is lr * lr_decay**t. shuffle: whether batches are drawn anew.
     keep_optimizer: momentum (or Adam's moments) live on at the client from visit to visit.
     clip: the largest norm of a step's gradient, above which it is scaled down; "off" never clips. "auto" is 1 where
@@ -26,7 +28,7 @@ class Local:
     epochs: PositiveInt | None = None  # passes over the client's data; 1 when steps is not given either
     steps: PositiveInt | None = None  # or a number of batches, going round the data as often as needed
     batch: PositiveInt | Literal["full"] = 32  # samples per step; "full" is gradient descent
-    lr: PositiveFloat = 0.1
+    lr: PositiveFloat | Literal["auto"] = 0.1  # auto: found by a short search before the first round
     lr_decay: ShareAboveZero = 1.0  # learning rate of round t (from 0) is lr * lr_decay**t
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: ShareBelowOne = 0.0
@@ -41,6 +43,16 @@ class Local:
         if value is True:
             raise ValueError("the largest norm of a gradient, such as 1, or auto, or off")
         return "off" if value is False else value  # as YAML reads `off`
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, which must be a number by now."""
+        if self.lr == "auto":
+            raise CoterieError(
+                "local.lr: auto is found when a run begins (coterie.run, coterie run); here write a number",
+                code="argument-invalid",
+            )
+        return self.lr
 
     def __repr__(self) -> str:
         """As a dataclass, without what has its default and came later: checkpoints of before know it by this."""

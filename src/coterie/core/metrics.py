@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.core.fairness import worst_decile
 from coterie.core.replies import Evaluated
 
 Ints = NDArray[np.int64]
@@ -107,8 +108,9 @@ class Summary:
     clusters, mixture_error if clients are not mixtures.
 
     rmse, mae, r2, constant are of regressions, whose loss is the mean squared error, all in the targets' own units.
-    constant: the squared error of predicting, for every client, the mean of its own training targets. r2: the share of
-    the variance of all test targets that is explained, 1 - loss / variance.
+    constant: the squared error of predicting, for every client, the mean of its own training targets. r2: the share of the
+    variance of all test targets that is explained, 1 - loss / variance.
+    worst_decile: the mean accuracy of the worst tenth of clients, each counted once; their loss for regression.
     """
 
     loss: float
@@ -123,6 +125,7 @@ class Summary:
     mae: float | None = None
     r2: float | None = None
     constant: float | None = None
+    worst_decile: float | None = None
 
 
 def _weights(reply: Evaluated, found: Ints) -> Floats:
@@ -170,4 +173,13 @@ def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Fl
         mae=mae,
         r2=1 - loss / variance if variance else None,
         constant=constant,
+        worst_decile=_worst_decile(reply),
     )
+
+
+def _worst_decile(reply: Evaluated) -> float | None:
+    """By accuracy or, where no client has one, by loss; a client without samples has neither."""
+    accuracy, loss = (np.where(reply.n > 0, column.double(), np.nan) for column in (reply.accuracy, reply.loss))
+    if np.isnan(accuracy).all():
+        return worst_decile(loss, higher_is_better=False)
+    return worst_decile(accuracy)

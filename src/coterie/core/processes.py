@@ -71,10 +71,14 @@ class Look(Generic[Job]):
     ended: tuple[tuple[Job, str | None], ...]  # since the last call, and why it failed if it did
 
 
-def start(job: Job, command: Sequence[str]) -> UnderWay[Job]:
-    """Start a process with one thread; its output is read only if it fails."""
+def start(job: Job, command: Sequence[str], at_once: int = 1) -> UnderWay[Job]:
+    """Start a process with one thread; its output is read only if it fails. It shares the cores with `at_once`
+    others, itself included: its own workers are as many as its share."""
+    from coterie.core.hardware import CORES, cores  # which imports torch
+
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", ATTENDED: "1"}
+    share = {CORES: str(max(1, cores() // at_once))}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", ATTENDED: "1"} | share
     process = subprocess.Popen(
         [sys.executable, *command], env=environment, stdin=subprocess.PIPE, stdout=complaints, stderr=complaints
     )

@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     NEWCOMERS = 8
     VALIDATION = 9
     HALVES = 10
+    LEARNING_RATE = 11
 
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:

@@ -57,6 +57,11 @@ class Fit:
         check_references(self, "anchor", "offset")
         if not isinstance(self.local, Local):
             raise CoterieError(f"Fit.local: expected Local(...), got {describe_value(self.local)}", code="task-invalid")
+        if self.local.lr == "auto":
+            raise CoterieError(
+                "Fit.local: its learning rate is auto, which a run replaces by a number; write one here",
+                code="task-invalid",
+            )
         if self.sketch is not None and self.sketch < 1:
             raise CoterieError(f"Fit.sketch: at least 1 number, not {self.sketch}", code="task-invalid")
         if self.save is not None and not self.keep:

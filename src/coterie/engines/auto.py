@@ -1,27 +1,28 @@
-"""`engine: auto`: which engine is the fastest here, found out by trying."""
+"""`engine: auto`: which engine, by a rule that looks at the model and at sizes, never at a clock.
+
+How clients' numbers are rounded (`arithmetic`) follows from the model and the size of the clients alone, so the same
+configuration gives the same bits on every machine. The number of processes follows from the work of the run and from
+the cores there are; it changes no bits.
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+import math
+import multiprocessing
+import sys
+from dataclasses import dataclass
 
-import torch
-
-from coterie.client.answers import Moment
+from coterie.client.batched.forward import stack_models
+from coterie.client.batched.layers import layers_of
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
-from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit
 from coterie.data.federation import Federation
-from coterie.engines.batched import Batched
-from coterie.engines.contract import Engine, Visit
-from coterie.engines.sequential import Sequential
 
-CLIENTS = 8  # tried, from the largest to the smallest
-STEPS = 20  # of each, at most
-WORTH = 0.02  # seconds a round must take before other processes are worth their messages
-CLEARLY = 0.95  # of the plain engine's time: a tie goes to the one that computes as the reference does
+LARGE = 1 << 25  # bytes of a client's training samples: beyond, copies of many clients' samples are not made
+WORTH = 2e10  # multiply-adds of a whole run, from which on other processes are worth starting: a few seconds
+STEP_TOGETHER = 1e5  # what a step costs beside its multiply-adds, in multiply-adds, where clients train together ...
+STEP_ALONE = 1e6  # ... and where they train one by one
+USES = 10  # how often a sample uses each number of a network with convolutions: LeNet and the common CNNs, 7 to 10
 
 
 @dataclass(frozen=True)
@@ -33,39 +34,58 @@ class Choice:
     why: str
 
     def __str__(self) -> str:
-        many = "" if self.workers is None else f", {self.workers} worker{'s' if self.workers != 1 else ''}"
+        many = "" if self.workers is None else f", {self.workers} process{'es' if self.workers != 1 else ''}"
         return f"{self.name}{many} ({self.why})"
 
 
-def choose(model: Model, federation: Federation, local: Local, per_round: int, cores: int) -> Choice:
-    """Train and evaluate a few clients one by one and together, and see which takes less time.
+@dataclass(frozen=True)
+class Sizes:
+    """How much a run computes: clients that train in a round, and rounds."""
 
-    Nothing of it is kept. The choice follows from time, so it may differ from day to day; engines agree to rounding.
+    per_round: int
+    rounds: int = 1
+
+
+def choose(
+    model: Model, federation: Federation, local: Local, sizes: Sizes, cores: int, begun: str | None = None
+) -> Choice:
+    """The engine for a run. begun: the arithmetic that the run began with, if it is resumed."""
+    arithmetic, why = _arithmetic(model, federation)
+    if begun in ("batched", "sequential") and begun != arithmetic:
+        arithmetic, why = begun, "as the run began"
+    large = work(model, federation, local, sizes) >= WORTH
+    many = min(cores, sizes.per_round) if large and _may_fork() else 1
+    if arithmetic == "batched":
+        return Choice("batched", many, why)
+    return Choice("workers", many, why) if many > 1 else Choice("sequential", None, why)
+
+
+def _arithmetic(model: Model, federation: Federation) -> tuple[str, str]:
+    """How clients are computed, and why: together wherever the network and the memory allow it."""
+    largest = int(federation.roster.n.max()) * math.prod(federation.input_shape) * 4
+    if largest > LARGE:
+        return "sequential", "clients with much data are computed one by one"
+    if layers_of(model) is not None:
+        return "batched", "dense layers: clients are trained together"
+    if stack_models(model) is not None:
+        return "batched", "convolutions in a row: clients' models are scored together"
+    return "sequential", "the network's layers can only be computed one client at a time"
+
+
+def work(model: Model, federation: Federation, local: Local, sizes: Sizes) -> float:
+    """About how many multiply-adds the local training of all rounds takes."""
+    n = float(federation.roster.n.float().mean())
+    batch = n if local.batch == "full" else min(float(local.batch), n)
+    steps = local.steps or (local.epochs or 1) * max(1.0, n / batch)
+    dense = layers_of(model) is not None
+    per_sample = 3.0 * model.parameters * (1 if dense else USES)  # forward, and twice backward
+    per_step = (STEP_TOGETHER if dense else STEP_ALONE) + batch * per_sample
+    return sizes.rounds * sizes.per_round * steps * per_step
+
+
+def _may_fork() -> bool:
+    """Whether processes can be started without asking anything of the user's program.
+
+    Outside Linux they import the user's script again, and a pool's own process may not start any.
     """
-    by_size = torch.argsort(federation.roster.n, descending=True, stable=True)
-    some = by_size[torch.linspace(0, len(by_size) - 1, min(CLIENTS, per_round, len(by_size))).long()].unique()
-    theta = model.init(generator(0, Purpose.INIT))
-    trial = replace(local, epochs=None, steps=min(local.steps or STEPS, STEPS), keep_optimizer=False)
-    tasks = (Fit(All(theta), trial, send=False), Evaluate((All(theta),)))
-    visit = Visit(tasks, some, Moment(0, 0, 0), keep=False)
-    engines: dict[str, Engine] = {"plain": Sequential(model, federation), "together": Batched(model, federation)}
-    seconds = dict.fromkeys(engines, float("inf"))
-    for _ in range(3):  # in turns, and the best counts: other work on the machine hits one as well as the other
-        for name, engine in engines.items():
-            began = time.perf_counter()
-            engine.visit(visit)
-            seconds[name] = min(seconds[name], time.perf_counter() - began)
-    together = seconds["together"] < CLEARLY * seconds["plain"]
-    best = min(seconds.values())
-    steps = local.steps or (local.epochs or 1) * max(1, int(federation.roster.n.float().mean()) // _batch(local))
-    a_round = best / len(some) * per_round * max(1.0, steps / STEPS)
-    workers = min(cores, per_round) if a_round > WORTH else 1
-    apart, one = (f"{seconds[name] * 1e3:.0f} ms" for name in ("plain", "together"))
-    why = f"{len(some)} clients: {apart} one by one, {one} together"
-    if together:
-        return Choice("batched", workers, why)
-    return Choice("workers", workers, why) if workers > 1 else Choice("sequential", None, why)
-
-
-def _batch(local: Local) -> int:
-    return 10**9 if local.batch == "full" else local.batch
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon

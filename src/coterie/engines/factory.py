@@ -12,14 +12,14 @@ from coterie.core.hardware import cores
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.data.federation import Federation
-from coterie.engines.auto import Choice, choose
+from coterie.engines.auto import Choice, Sizes, choose
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine
 from coterie.engines.sequential import Sequential
 from coterie.engines.workers import Workers
 
 EngineName: TypeAlias = Literal["sequential", "workers", "batched", "ray", "auto"]
-AUTO: EngineName = "auto"  # not an engine: the fastest of the others here, found by `chosen`
+AUTO: EngineName = "auto"  # not an engine: one of the others, by the rule of `engines.auto`
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,19 @@ def local_of(method: Any) -> Local:
 
 
 def chosen(
-    name: str, workers: int | None, model: Model, federation: Federation, local: Local, per_round: int
+    name: str,
+    workers: int | None,
+    model: Model,
+    federation: Federation,
+    local: Local,
+    sizes: Sizes,
+    begun: str | None = None,
 ) -> Choice | None:
-    """What `engine: auto` comes to, for rounds of so many clients; None for an engine that was named."""
-    return choose(model, federation, local, per_round, workers or cores()) if name == AUTO else None
+    """What `engine: auto` comes to, for rounds of so many clients; None for an engine that was named.
+
+    workers: at most so many processes, None for the cores there are. begun: see `auto.choose`.
+    """
+    return choose(model, federation, local, sizes, workers or cores(), begun) if name == AUTO else None
 
 
 @contextmanager

@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 from warnings import warn
 
 from coterie.core.clients import Clients
-from coterie.core.hardware import one_thread
 from coterie.core.model import Model
 from coterie.data.federation import Federation
+from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine
 from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
+from coterie.training import learning_rate
 from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Event, Listener
 from coterie.training.job import Job
-from coterie.training.run_directory import RunDirectory, check_directory
+from coterie.training.run_directory import RunDirectory, check_directory, recorded_arithmetic
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -80,7 +81,7 @@ def assemble(
 ) -> Iterator[Run[State]]:
     """Check everything, choose and open the engine, and prepare the run directory. The engine is closed afterwards.
 
-    say: called with a message if `auto` chose an engine or a run to resume has no checkpoint.
+    say: called with a message if `auto` found an engine or a learning rate, or a run to resume has no checkpoint.
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
@@ -88,17 +89,28 @@ def assemble(
         check_directory(output.path, output.resume)
     config = None if output is None else output.config
     if engine.engine == "auto" and isinstance(clients, Federation):
-        engine = _chosen(engine, method, model, clients, settings, say)
+        begun = _begun(output.path) if output is not None and output.resume else None
+        engine = _chosen(engine, method, model, clients, settings, begun, say)
         # The chosen engine is recorded, so that the run can be repeated and resumed to the same bits.
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
-    directory = None
-    if output is not None:
-        directory = RunDirectory(output.path, method, model, clients, settings, output.resume, config, output.say)
-        if output.resume and not directory.saves():
-            say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
     with _opened(engine, model, clients) as opened:
+        rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
+        method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
+        directory = None
+        if output is not None:
+            also = {learning_rate.FILE: learning_rate.as_text(searches)} if searches else {}
+            directory = RunDirectory(
+                *(output.path, method, model, clients, settings, output.resume, config, output.say, also)
+            )
+            if output.resume and not directory.saves():
+                say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         yield Run(method, model, clients, settings, opened, directory, listeners, final_split)
+
+
+def _begun(path: Path) -> str | None:
+    """The arithmetic of a run to resume; one that does not say is of 0.1, where `sequential` was the default."""
+    return recorded_arithmetic(path) or ("sequential" if (path / "run.json").is_file() else None)
 
 
 def _chosen(
@@ -107,12 +119,12 @@ def _chosen(
     model: Model,
     federation: Federation,
     settings: Settings,
+    begun: str | None,
     say: Callable[[str], None],
 ) -> EngineRequest:
-    """The engine that `engine: auto` chooses on this machine."""
-    per_round = settings.clients_per_round(len(federation))
-    with one_thread():
-        choice = chosen("auto", engine.workers, model, federation, local_of(method), per_round)
+    """What `engine: auto` comes to; begun: the arithmetic of the run that is resumed."""
+    sizes = Sizes(settings.clients_per_round(len(federation)), settings.rounds)
+    choice = chosen("auto", engine.workers, model, federation, local_of(method), sizes, begun)
     assert choice is not None
     say(f"engine: {choice}")
     return EngineRequest(choice.name, choice.workers, engine.address)

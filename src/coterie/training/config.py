@@ -56,7 +56,7 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: EngineName = "sequential"
+    name: EngineName = "auto"  # by a rule: see `engines.auto`; a run directory has the engine that it came to
     workers: PositiveInt | None = None  # processes; as many as cores when not given
     address: str | None = None  # ray: the cluster's head, 10.0.0.1:6379; auto: RAY_ADDRESS, or this machine alone
 

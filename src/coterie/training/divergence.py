@@ -48,14 +48,14 @@ def diverged(
         else client_name(clients.names, gone[0])
     )
     local, causes = local_of(method), ["the learning rate is too high for this data"]
-    rate: float | None = _tenth(local.lr)
+    rate: float | None = _tenth(local.rate)
     tried = ""
     if isinstance(clients, Federation):
         sizes = _Sizes.of(clients)
         causes = sizes.causes(clients) or causes
         rate = _stable_rate(clients, [*sizes.outliers, *gone], local, model, seed)
         tried = ", which trains these clients without it"
-    tries = [] if rate is None else [f"local.lr={rate:g} instead of {local.lr:g}{tried}"]
+    tries = [] if rate is None else [f"local.lr={rate:g} instead of {local.rate:g}{tried}"]
     if not _clipped(local, clients):
         tries.append("bounded steps: local.clip=1")
     advice = f". Try {', or '.join(tries)}" if tries else ""
@@ -139,7 +139,7 @@ def _stable_rate(data: Federation, clients: Sequence[int], local: Local, model: 
     """The largest of some tenths of the learning rate with which these clients' first visits stay finite and learn."""
     some = [c for c in dict.fromkeys(clients) if c < len(data)][:TRIED]
     start = model.init(generator(seed, Purpose.INIT))
-    rate = local.lr
+    rate = local.rate
     for _ in range(TENTHS):
         rate = _tenth(rate)
         if all(_learns(data, client, replace(local, lr=rate), model, start, seed) for client in some):

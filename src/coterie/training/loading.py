@@ -19,6 +19,7 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.data.validation_split import with_validation
+from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, serving_file
@@ -28,8 +29,9 @@ from coterie.training.data_record import DataRecord, Described
 from coterie.training.evaluation import evaluate, evaluate_newcomers
 from coterie.training.evaluation_record import unpacked
 from coterie.training.job import Job
+from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
-from coterie.training.run_directory import belongs, read_history
+from coterie.training.run_directory import belongs, read_history, recorded_arithmetic
 from coterie.training.sampling import clients_to_evaluate, split_newcomers
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
@@ -138,6 +140,7 @@ def _made_in_python(
 def _read_back(
     path: Path, saves: Sequence[Path], method: Method[Any], model: Model, known: Described, settings: Settings
 ) -> Result[Any]:
+    method = with_rates(method, recorded(path))
     roster, _ = split_newcomers(known, settings)
     template = method.init(model, roster, generator(settings.seed, Purpose.INIT))
     saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings))
@@ -177,7 +180,9 @@ def _evaluated_anew(
 ) -> Result[Any]:
     """With the data at hand every client is evaluated as after the checkpoint's round."""
     roster, newcomers = split_newcomers(known, settings)
-    engine, history = Sequential(model, known), read_history(path, saved.round)
+    together = recorded_arithmetic(path) == "batched"  # to the same digits as the run itself
+    engine = Batched(model, known) if together else Sequential(model, known)
+    history = read_history(path, saved.round)
     engine.memory.restore(saved.memory)
     job = Job(method, model, known, settings, engine)
     to_evaluate = clients_to_evaluate(roster, settings, [event.attempts for event in history])

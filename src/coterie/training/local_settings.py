@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 
 Tree = dict[str, Any]
@@ -31,6 +32,13 @@ def completed(kind: Any, params: Tree, local: Local) -> Tree:
         return params
     types = {f.name: f.type if isinstance(f.type, str) else str(f.type) for f in dataclasses.fields(kind)}
     found = dict(params)
+    own = params.get("local")
+    if local.lr == "auto" and isinstance(own, dict) and own.get("lr", "auto") != "auto":
+        raise CoterieError(
+            f"method.local.lr: is {own['lr']}, but local.lr is auto, a search for a rate that this method would not "
+            "use; leave one of them out",
+            code="config-conflict",
+        )
     usual: Local | Tree = local
     if "local" in types:
         usual = found["local"] = merged(local, params.get("local"))

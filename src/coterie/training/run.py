@@ -51,7 +51,7 @@ def run(
     federation: Federation | Sequence[tuple[ArrayLike, ...]],
     model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
-    engine: EngineName | Engine = "sequential",
+    engine: EngineName | Engine = "auto",
     workers: int | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -66,9 +66,9 @@ def run(
         (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
-    engine, workers: "sequential" (the reference); "workers", a process per core (or that many); "batched", many clients
-    as one computation, on as many workers; "auto", the fastest of these on this machine, measured; or "ray", the cores
-    of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
+    engine, workers: "auto", one of the next three by a rule about the model and sizes; "sequential" (the reference);
+    "workers", a process per core (or that many); "batched", many clients as one computation, on as many workers; or
+    "ray", the cores of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
     evaluate_every, evaluate_last: rounds between evaluations; how many of the last rounds are all evaluated.
     evaluate_on: a share or a count of the clients evaluated.
     evaluate_whom: of "all" clients, or only of those "met" (drawn for a round) so far.

@@ -6,6 +6,7 @@ assignments.json   the cluster of each client            clients.json    the las
 trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
+learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
 """
 
@@ -76,6 +77,19 @@ def belongs(method: object, model: Model, clients: Clients, settings: Any) -> di
     }
 
 
+def recorded_arithmetic(path: Path) -> str | None:
+    """Of the engine that a run began with; None where that is not known (a run of 0.1 made in Python)."""
+    try:
+        found = parse_json((path / "run.json").read_bytes())["arithmetic"]
+    except (OSError, DecodeError, ValueError, KeyError, TypeError):
+        try:
+            name = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            return None
+        found = name if name in ("batched", "ray") else "sequential"
+    return str(found)
+
+
 def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
     """The first rounds of a run, from rounds.jsonl; lines that cannot be read are left out."""
     return tuple(event for number, (_, event) in round_history.read(path).items() if number <= rounds)
@@ -94,10 +108,11 @@ class RunDirectory:
         resume: bool = False,
         config: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = warn,
+        also: Mapping[str, str] | None = None,
     ) -> None:
-        """say: called with a message about damaged files and what is done instead."""
+        """say: called with a message about damaged files. also: other files, with their text."""
         self.path, self._resume, self._method = path, resume, method
-        self._settings, self._config, self._say = settings, config, say
+        self._settings, self._config, self._say, self._also = settings, config, say, also or {}
         self._belongs = belongs(method, model, clients, settings)
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
@@ -119,7 +134,7 @@ class RunDirectory:
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})", code="disk-write") from None
         state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
-        before = self._arithmetic() if done else None
+        before = recorded_arithmetic(self.path) if done else None
         if before not in (None, arithmetic):
             self._say(
                 f"{self.path}: the run began with the arithmetic of the engine '{before}' and continues with that of "
@@ -148,23 +163,11 @@ class RunDirectory:
             self._log.close()
             self._log = None
         self._trace.close()
-        for name in ("config.yaml", SERVING, "run.json", round_history.FILE, "trace.jsonl", status.FILE):
+        for name in ("config.yaml", *self._also, SERVING, "run.json", round_history.FILE, "trace.jsonl", status.FILE):
             with contextlib.suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             (self.path / "checkpoints").rmdir()
-
-    def _arithmetic(self) -> str | None:
-        """Of the engine that the run began with; None where that is not known (a run of 0.1 made in Python)."""
-        try:
-            found = parse_json((self.path / "run.json").read_bytes())["arithmetic"]
-        except (OSError, DecodeError, ValueError, KeyError, TypeError):
-            try:
-                name = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
-            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-                return None
-            found = name if name in ("batched", "ray") else "sequential"
-        return str(found)
 
     def _go_on(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
         found = self.saves()
@@ -266,6 +269,8 @@ class RunDirectory:
         config = self._config or {"method": describe(self._method), **settings}
         text = yaml.safe_dump(dict(config), sort_keys=False)
         write_durably(self.path / "config.yaml", text)
+        for name, more in self._also.items():
+            write_durably(self.path / name, more)
         if isinstance(self._clients, Federation):  # over a network members.json says what is known of the data
             own = self._config is None
             self._write(SERVING, contents(self._clients, *((self._method, self._model) if own else (None, None))))

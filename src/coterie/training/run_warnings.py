@@ -28,7 +28,7 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
     last = next((event for event in reversed(history) if event.summary is not None), None)
     found = [
         _unscored(last.unscored if last is not None else (), scored, clients),
-        _worse_than_constant(summary, local_of(method).lr),
+        _worse_than_constant(summary, local_of(method).rate),
         _guessing(summary, _outputs(clients)),
         _collapsed(method, summary),
         _left_behind(history, clients),

@@ -13,6 +13,7 @@ from coterie.core.replies import Evaluated
 
 # The scores of a regression, by their names in a Summary; `constant` is the MSE of the constant predictor.
 ERRORS = {"MSE": "loss", "RMSE": "rmse", "MAE": "mae", "R2": "r2", "constant": "constant"}
+WORST = "worst 10 %"  # the mean accuracy (loss, for regression) of the worst tenth of clients
 
 
 def errors(summary: Summary) -> list[str]:
@@ -54,6 +55,12 @@ def cluster_scores(reply: Evaluated) -> list[ClusterScore]:
         ClusterScore(int(k), int((found == k).sum()), mean(accuracy, found == k), mean(loss, found == k))
         for k in np.unique(found)
     ]
+
+
+def worst(summary: Summary) -> str:
+    """How the worst tenth of clients fares: accuracy, or loss for regression."""
+    value = summary.worst_decile
+    return _shown("loss", value) if summary.accuracy is None else percent(value)
 
 
 def percent(value: float | None) -> str:

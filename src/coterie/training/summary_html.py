@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.formatting import short
-from coterie.training.score_text import ERRORS, cluster_scores, errors, percent
+from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, percent, worst
 
 if TYPE_CHECKING:
     from coterie.core.metrics import Summary
@@ -36,6 +36,8 @@ def _summary(result: Result[Any]) -> str:
         rows = list(zip(ERRORS, errors(found), strict=True))
     if found.accuracy is not None:
         rows = [("accuracy", percent(found.accuracy)), ("macro-F1", percent(found.macro_f1)), *rows]
+    if found.worst_decile is not None:  # of which runs of before say nothing
+        rows.append((WORST, worst(found)))
     rows.append(("clusters", str(found.clusters)))
     if found.ari is not None:
         rows += [("ARI", _number(found.ari, 2)), ("NMI", _number(found.nmi, 2))]

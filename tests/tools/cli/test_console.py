@@ -36,7 +36,7 @@ def test_scores_are_whole_at_80_columns(clusters: int, name: str) -> None:
 
 def test_sizes_have_a_column_where_there_is_room_and_lines_where_there_is_none() -> None:
     rows = [("wecfl", summary(4), 1.0)]
-    assert any("sizes" in line for line in drawn(rows))
+    assert any("sizes" in line for line in drawn(rows, width=100))
     narrow = drawn([("wecfl", summary(12), 1.0)])
     assert not any("sizes" in line for line in narrow)
     assert "clients per cluster of wecfl: 10 10" in " ".join(narrow)

@@ -77,7 +77,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, int], f
 
 def near_a_tenth(config: Any, round_: int) -> float:
     """Best where the rate is 0.1."""
-    return 1.0 / (1.0 + abs(math.log10(config.local.lr) + 1)) * round_ / 10
+    return 1.0 / (1.0 + abs(math.log10(config.local.rate) + 1)) * round_ / 10
 
 
 # ------------------------------------------------------------------------------------------- the space
@@ -171,7 +171,7 @@ def test_the_best_comes_first_and_every_trial_has_its_directory(pretend: Any, tm
     assert len(values) == 12
     config = runs[found[0].number][0]
     assert found[0].words == (f"local.lr={config.local.lr!r}", f"method.k={config.method.params['k']}")
-    assert all(2 <= c.method.params["k"] <= 10 and 0.001 <= c.local.lr <= 1 for c, _, _ in runs)
+    assert all(2 <= c.method.params["k"] <= 10 and 0.001 <= c.local.rate <= 1 for c, _, _ in runs)
     assert len({c.local.lr for c, _, _ in runs}) == 12
 
 

@@ -45,7 +45,7 @@ def train_with_clients(
     model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
     with assemble(
-        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners
+        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners, say=say
     ) as run:
         registry.path = path
         return train(run)

@@ -21,6 +21,7 @@ from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import read
 from coterie.training import checkpoint
 from coterie.training.build import build_method, named_model
+from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
 
@@ -32,7 +33,7 @@ def load_network_run(path: Path, tree: Mapping[str, Any], saves: Sequence[Path])
         raise CoterieError(
             f"{path}: has no members.json, so nobody knows what its clients' data looks like", code="run-damaged"
         )
-    method = build_method(config)
+    method = with_rates(build_method(config), recorded(path))
     model = named_model(config.model.name, config.model.params, registry.shape)
     ids = torch.arange(len(registry))
     template = method.init(model, Roster(ids, registry.sizes(ids)), generator(config.seed, Purpose.INIT))

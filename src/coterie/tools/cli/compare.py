@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import sys
@@ -25,7 +26,7 @@ BESIDE = 60  # columns of a terminal that a bar takes up, without the names of r
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coterie.tools.cli.console import Compared
+    from coterie.tools.cli.comparison import Compared
     from coterie.tools.experiments.grid import Cell, Grid, Planned
 
 
@@ -95,10 +96,11 @@ def _show(rows: Sequence[Compared], place: Path, report: Path | None) -> None:
     from rich.console import Console
 
     from coterie.tools.cli import console
+    from coterie.tools.cli.comparison import comparison
 
     stdout = Console()
     if any(row.outcomes for row in rows):
-        stdout.print(console.comparison(rows))
+        stdout.print(comparison(rows))
     for row in rows:
         for ended in row.outcomes:
             console.warned(ended.warnings, stdout, f"{row.name}, seed {ended.seed}")
@@ -134,7 +136,7 @@ def carry_out(
 
     with tempfile.TemporaryDirectory() as asked:
         return processes.carry_out(
-            runs, lambda run: processes.start(run, _command(run, out, Path(asked))), at_once, look
+            runs, lambda run: processes.start(run, _command(run, out, Path(asked)), at_once), at_once, look
         )
 
 
@@ -217,15 +219,17 @@ def _fetch(grid: Grid, stderr: Console) -> None:
 
 
 def _compared(grid: Grid, out: Path, failed: Sequence[processes.Failed[Planned]]) -> list[Compared]:
-    from coterie.tools.cli.console import Compared
-    from coterie.tools.experiments.grid import outcome_of
+    from coterie.tools.cli.comparison import Compared
+    from coterie.tools.experiments.grid import alone_of, outcome_of
 
     lost = {one.job for one in failed}
+    ended = [run for run in grid.runs if run not in lost]
+    alone = {run: alone_of(run, ended) for run in ended}
     cells: dict[Cell, list[Planned]] = {}
     for run in grid.runs:
         cells.setdefault(run.cell, []).append(run)
     return [
-        Compared(cell.title, len(runs), tuple(outcome_of(run, out) for run in runs if run not in lost))
+        Compared(cell.title, len(runs), tuple(outcome_of(run, out, alone[run]) for run in runs if run not in lost))
         for cell, runs in cells.items()
     ]
 
@@ -276,6 +280,7 @@ def _document(
     out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[processes.Failed[Planned]]
 ) -> dict[str, Any]:
     from coterie.tools.cli import console
+    from coterie.tools.cli.comparison import spreads
 
     return {
         "out": str(out),
@@ -283,11 +288,12 @@ def _document(
         "cells": [
             {
                 "name": row.name,
-                "mean": {key: spread.mean for key, spread in console.spreads(row).items()},
-                "std": {key: spread.std for key, spread in console.spreads(row).items()},
+                "mean": {key: spread.mean for key, spread in spreads(row).items()},
+                "std": {key: spread.std for key, spread in spreads(row).items()},
                 "runs": [
                     {"seed": one.seed, "run_dir": str(one.path)}
                     | console.as_json(one.summary)
+                    | ({} if one.against is None else {"against_local": dataclasses.asdict(one.against)})
                     | {"seconds": round(one.seconds, 3)}
                     | ({"warnings": list(one.warnings)} if one.warnings else {})
                     for one in row.outcomes

@@ -6,12 +6,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
@@ -27,10 +26,7 @@ from coterie.core.replies import Evaluated
 from coterie.tools.cli.pace import Pace as Pace
 from coterie.tools.cli.pace import clock as clock
 from coterie.training.events import Event, Listener, RoundDone, RunStarted
-from coterie.training.score_text import ERRORS, cluster_scores, errors, percent
-
-if TYPE_CHECKING:
-    from coterie.tools.experiments.grid import Outcome
+from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, percent, worst
 
 SHOWN = 10  # clusters in the live table
 WIDE = 110  # columns of a terminal that has room for a whole progress line
@@ -162,7 +158,7 @@ class Results:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         regression = all(summary.accuracy is None for _, summary, _ in self.rows)
         table.add_column("method", style="bold", overflow="fold")  # the only one to be broken where there is no room
-        for name in tuple(ERRORS) if regression else ("accuracy", "macro-F1"):
+        for name in (*(tuple(ERRORS) if regression else ("accuracy", "macro-F1")), WORST):
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("clusters", justify="right", no_wrap=True)
         if sizes:
@@ -172,6 +168,7 @@ class Results:
             table.add_column(name, justify="right", no_wrap=True)
         for name, s, seconds in self.rows:
             scores = tuple(errors(s)) if regression else (percent(s.accuracy), percent(s.macro_f1))
+            scores = (*scores, worst(s))
             match = [f"{x:.2f}" if x is not None else "-" for x in (s.ari, s.nmi)] if known else []
             many = (_sizes(s),) if sizes else ()
             table.add_row(escape(name), *scores, str(s.clusters), *many, *match, f"{seconds:.1f}")
@@ -185,103 +182,6 @@ def _sizes(summary: Summary) -> str:
 def results(rows: Sequence[tuple[str, Summary, float]]) -> Results:
     """A table of finished runs."""
     return Results(rows)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; no deviation of one."""
-
-    mean: float
-    std: float | None
-    many: int
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A row of a comparison: what was run, with how many seeds, and what those that ended found."""
-
-    name: str
-    seeds: int
-    outcomes: tuple[Outcome, ...]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a comparison."""
-
-    key: str
-    title: str
-    digits: int
-    factor: int = 1
-    better: Callable[..., str] | None = None  # max or min, where one end is better
-
-
-LOSSES = ("loss", "constant")  # may be of any size
-COLUMNS = (
-    Column("loss", "loss", 4, better=min),
-    Column("r2", "R2", 2, better=max),
-    Column("constant", "constant", 4),
-    Column("accuracy", "accuracy %", 1, 100, max),
-    Column("macro_f1", "macro-F1 %", 1, 100, max),
-    Column("clusters", "clusters", 1),
-    Column("ari", "ARI", 2, better=max),
-    Column("seconds", "seconds", 1),
-)
-
-
-def spreads(row: Compared) -> dict[str, Spread]:
-    """Each number's mean and deviation over the seeds; a number that some seed does not have is left out."""
-    found = {}
-    for column in COLUMNS:
-        seconds = column.key == "seconds"
-        values = [one.seconds if seconds else getattr(one.summary, column.key) for one in row.outcomes]
-        if values and all(value is not None and math.isfinite(value) for value in values):
-            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            found[column.key] = Spread(float(np.mean(values)), std, len(values))
-    return found
-
-
-def comparison(rows: Sequence[Compared]) -> Table:
-    """A table of what was compared, mean and deviation over seeds, the best of each column in bold."""
-    numbers = [spreads(row) for row in rows]
-    classes = any("accuracy" in found for found in numbers)
-    hidden = ("loss", "r2", "constant") if classes else ("accuracy", "macro_f1")
-    columns = [column for column in COLUMNS if column.key not in hidden]
-    incomplete = any(len(row.outcomes) < row.seeds for row in rows)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("run", overflow="fold")
-    for column in columns:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    if incomplete:
-        table.add_column("seeds", justify="right", style="yellow", no_wrap=True)
-    texts = [_texts(column, numbers) for column in columns]
-    for i, row in enumerate(rows):
-        ended = [f"{len(row.outcomes)} of {row.seeds}"] if incomplete else []
-        table.add_row(escape(row.name), *(column[i] for column in texts), *ended)
-    return table
-
-
-def _texts(column: Column, numbers: Sequence[Mapping[str, Spread]]) -> list[str]:
-    spread = [found.get(column.key) for found in numbers]
-    means = ["-" if one is None else _fixed(column, one.mean) for one in spread]
-    known = [mean for mean in means if mean != "-"]
-    best = column.better(known, key=float) if column.better and len(known) > 1 else None
-    cells = []
-    for mean, one in zip(means, spread, strict=True):
-        text = mean
-        if one is not None and column.key == "clusters" and not one.std:
-            text = f"{one.mean:g}"
-        elif one is not None and one.std is not None:
-            text = f"{mean} ± {_fixed(column, one.std)}"
-        cells.append(f"[bold]{text}[/]" if mean == best else text)
-    return cells
-
-
-def _fixed(column: Column, value: float) -> str:
-    """So many decimals, but of a loss only where that is readable."""
-    if column.key in LOSSES:
-        return short(value, column.digits)
-    return f"{column.factor * value:.{column.digits}f}"
 
 
 def missing_line(events: Sequence[RoundDone]) -> str | None:

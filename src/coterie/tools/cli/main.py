@@ -94,7 +94,7 @@ def demo(
     base = out or free_directory("demo")
     rows: list[tuple[str, Result[Any]]] = []
     for name in ("fedavg", "wecfl"):
-        config = read(None, [f"method.name={name}", "engine.name=batched"])  # the same results in a third of the time
+        config = read(None, [f"method.name={name}"])
         rows.append((name, _run(config, base / name, False, as_json, announce=not rows)))
     if as_json:
         _print_json(

@@ -108,6 +108,7 @@ def line_row(line: Line) -> dict[str, Any]:
         "loss": s.loss,
         "clusters": s.clusters,
         "ari": s.ari,
+        "worst_decile": s.worst_decile,
         "scored_on": s.scored_on,
         "started": line.started,
     }

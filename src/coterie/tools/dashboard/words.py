@@ -10,9 +10,11 @@ from typing import Any
 from dash import html
 
 from coterie.tools.dashboard.selection import MOST, Selection
+from coterie.tools.report.fairness import NEEDS_LOCAL
 from coterie.tools.report.ranking import Spread, Standing, flat
 from coterie.tools.report.record import RunRecord
 from coterie.tools.report.tables import Curve
+from coterie.training.score_text import WORST
 
 STATUS = {
     "running": "under way",
@@ -70,6 +72,7 @@ def about_run(key: str, record: RunRecord) -> list[Any]:
         ("rounds", f"{record.rounds_done}{wanted}"),
         *_scores(curve, "" if curve.validation is None else "test "),
         *(() if curve.validation is None else _scores(curve.validation, "validation ")),
+        (WORST, _number(record.worst_decile, ".4g") if record.regression else _percent(record.worst_decile)),
         ("clusters", _number(curve.latest("clusters"), ".0f")),
         ("ARI", _number(curve.latest("ari"), ".2f")),
         ("seconds", f"{record.seconds:.1f}"),
@@ -95,7 +98,8 @@ def about_runs(count: int, standings: Sequence[Standing]) -> list[Any]:
     several = any(s.data for s in standings)
     validated = any(s.validation_accuracy for s in standings), any(s.validation_loss for s in standings)
     held = [name for name, some in zip(("validation accuracy", "validation loss"), validated, strict=True) if some]
-    columns = ("configuration", "runs", "accuracy", "macro-F1", "ARI", "loss", *held, "mean rank", "p")
+    fair = (WORST, "gain over local", "worse than local")
+    columns = ("configuration", "runs", "accuracy", "macro-F1", "ARI", "loss", *fair, *held, "mean rank", "p")
     columns = (*columns, "against the best")
     rows = [
         (
@@ -106,6 +110,11 @@ def about_runs(count: int, standings: Sequence[Standing]) -> list[Any]:
             _spread(s.macro_f1, 100, " %"),
             _spread(s.ari, 1, "", ".2f"),
             _spread(s.loss, 1, "", ".3g"),
+            *(
+                _spread(one, 1, "", ".3g") if s.regression else _spread(one, 100, " %")
+                for one in (s.worst_decile, s.gain)
+            ),
+            _spread(s.worse, 100, " %"),
             *((_spread(s.validation_accuracy, 100, " %"),) if validated[0] else ()),
             *((_spread(s.validation_loss, 1, "", ".3g"),) if validated[1] else ()),
             _number(s.rank, ".1f"),
@@ -116,9 +125,17 @@ def about_runs(count: int, standings: Sequence[Standing]) -> list[Any]:
     ]
     caption = (
         "Means and standard deviations over seeds. A t-test compares each configuration with the best, paired where "
-        "seeds are the same; p is corrected by Holm's method, and below three seeds nothing is tested."
+        "seeds are the same; p is corrected by Holm's method, and below three seeds nothing is tested. "
+        f"Worst 10 %: the mean over the worst tenth of clients. {NEEDS_LOCAL}"
     )
     return [title, table(caption, ("data", *columns) if several else columns, rows)]
+
+
+def _fair(s: Standing) -> tuple[str, ...]:
+    """The worst clients in % or, for regression, their loss; clients beside themselves alone."""
+    scores = (s.worst_decile, s.gain)
+    told = (_spread(one, 1, "", ".3g") if s.regression else _spread(one, 100, " %") for one in scores)
+    return (*told, _spread(s.worse, 100, " %"))
 
 
 def configuration(keys: Sequence[str], records: Sequence[RunRecord]) -> list[Any]:

@@ -17,8 +17,10 @@ from typing import Any, Literal
 import yaml
 
 from coterie.core.errors import CoterieError
+from coterie.core.fairness import AgainstLocal
 from coterie.core.metrics import Summary
 from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
+from coterie.tools.report.fairness import LOCAL, beside_directory, circumstances
 from coterie.training import run_warnings
 from coterie.training.build import build_method, resolved
 from coterie.training.config import NAMED, RunConfig, Tree, read, read_file
@@ -255,10 +257,18 @@ class Outcome:
     summary: Summary  # of the last round
     seconds: float  # over all rounds
     warnings: tuple[str, ...] = ()
+    against: AgainstLocal | None = None  # beside the same run of the method `local`, where there is one
 
 
-def outcome_of(run: Planned, out: Path) -> Outcome:
-    """A finished run read back from its directory."""
+def alone_of(run: Planned, runs: Sequence[Planned]) -> Planned | None:
+    """The run of the method `local` with the same seed, data, model and budget; None for `local` itself."""
+    mine = circumstances(run.tree)
+    found = (one for one in runs if one.config.method.name == LOCAL and one is not run)
+    return next((one for one in found if circumstances(one.tree) == mine), None)
+
+
+def outcome_of(run: Planned, out: Path, alone: Planned | None = None) -> Outcome:
+    """A finished run read back from its directory. alone: that of the method `local`, finished too."""
     path = run.path(out)
     history = read_history(path, run.config.rounds)
     if not history or history[-1].summary is None:
@@ -267,7 +277,8 @@ def outcome_of(run: Planned, out: Path) -> Outcome:
             code="run-damaged",
         )
     seconds = sum(event.seconds for event in history)
-    return Outcome(run.seed, path, history[-1].summary, seconds, run_warnings.read(path))
+    against = None if alone is None else beside_directory(path, alone.path(out))
+    return Outcome(run.seed, path, history[-1].summary, seconds, run_warnings.read(path), against)
 
 
 def _differences(there: Tree, here: Tree) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Study:
 
         processes.carry_out(
             self._drawn(trials, at_once=True),
-            lambda drawn: processes.start(drawn, command(self.task, self.out, drawn.number)),
+            lambda drawn: processes.start(drawn, command(self.task, self.out, drawn.number), jobs),
             *(jobs, looked),
         )
 

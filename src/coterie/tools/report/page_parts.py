@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from coterie.core.formatting import short
+from coterie.tools.report.fairness import NEEDS_LOCAL
 from coterie.tools.report.figures_cost import Reason, in_bytes, missing_reasons
 from coterie.tools.report.figures_style import percent
 from coterie.tools.report.ranking import Spread, Standing
 from coterie.tools.report.record import RunRecord
 from coterie.tools.report.tables import Clients, Curve
+from coterie.training.score_text import WORST as WORST_TENTH
 
 # The numbers of a regression.
 ERRORS = (("loss", "MSE"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R2"), ("constant", "MSE of a constant"))
@@ -79,6 +81,7 @@ def key_figures(record: RunRecord) -> str:
     found: list[tuple[str, str | None]] = [
         *(_scores(record, curve, "" if curve.validation is None else "test ")),
         *(_scores(record, curve.validation, "validation ") if curve.validation is not None else ()),
+        (WORST_TENTH, shown(record.worst_decile, _form(record.regression))),
         ("clusters", shown(curve.latest("clusters"), "{:.0f}".format)),
         ("ARI", shown(curve.latest("ari"), "{:.2f}".format)),
         ("rounds", rounds(record) if record.rounds_done else None),
@@ -101,6 +104,11 @@ def _scores(record: RunRecord, curve: Curve, of: str) -> list[tuple[str, str | N
         (f"{of}macro-F1", shown(curve.last("macro_f1"), percent)),
         *((f"{of}{name}", shown(curve.last(key), "{:.4g}".format)) for key, name in errors),
     ]
+
+
+def _form(regression: bool) -> Callable[[float], str]:
+    """How a client's score is written: a share, or a loss."""
+    return "{:.4g}".format if regression else percent
 
 
 def shown(value: float | None, how: object) -> str | None:
@@ -195,6 +203,7 @@ def overview(records: Sequence[RunRecord]) -> str:
     """A line per run."""
     columns = [Column("run"), Column("status"), Column("method"), Column("seed", True), Column("rounds", True)]
     columns += [Column("accuracy", True), Column("macro-F1", True), Column("loss", True), Column("ARI", True)]
+    columns += [Column(WORST_TENTH, True)]
     forms = (("accuracy", percent), ("macro_f1", percent), ("loss", "{:.4g}".format), ("ari", "{:.2f}".format))
     held = [r.curve.validation for r in records]  # on validation samples, where runs validate
     also = [(key, how) for key, how in forms[::2] if any(c is not None and c.last(key) is not None for c in held)]
@@ -207,6 +216,7 @@ def overview(records: Sequence[RunRecord]) -> str:
             "-" if r.seed is None else str(r.seed),
             rounds(r),
             *(text(shown(r.curve.last(column), how) or "-") for column, how in forms),
+            text(shown(r.worst_decile, _form(r.regression)) or "-"),
             *(text((shown(c.last(column), how) if c is not None else None) or "-") for column, how in also),
         ]
         for r, c in zip(records, held, strict=True)
@@ -220,6 +230,7 @@ def standings(found: Sequence[Standing]) -> str:
     columns = [*([Column("data")] if several else []), Column("configuration"), Column("runs", True)]
     columns += [Column("accuracy", True), Column("macro-F1", True)]
     columns += [Column("ARI", True), Column("loss", True)]
+    columns += [Column(WORST_TENTH, True), Column("gain over local", True), Column("worse than local", True)]
     validated = any(s.validation_accuracy for s in found), any(s.validation_loss for s in found)
     names = ("validation accuracy", "validation loss")
     columns += [Column(name, True) for name, some in zip(names, validated, strict=True) if some]
@@ -234,6 +245,7 @@ def standings(found: Sequence[Standing]) -> str:
             _spread(s.macro_f1, 100, 1),
             _spread(s.ari, 1, 2),
             _spread(s.loss, 1, 3),
+            *_fair(s),
             *([_spread(s.validation_accuracy, 100, 1)] if validated[0] else []),
             *([_spread(s.validation_loss, 1, 3)] if validated[1] else []),
             "-" if s.rank is None else f"{s.rank:.2f}",
@@ -245,10 +257,17 @@ def standings(found: Sequence[Standing]) -> str:
     each = ", data set by data set" if several else ""
     return table(
         f"Mean ± standard deviation over seeds (accuracy and macro-F1 in %), best first{each}; p is two-sided and "
-        "corrected by Holm's method for the number of comparisons",
+        "corrected by Holm's method for the number of comparisons. Worst 10 %: the mean over the worst tenth of "
+        f"clients. {NEEDS_LOCAL}",
         columns,
         rows,
     )
+
+
+def _fair(s: Standing) -> list[str]:
+    """The worst clients in % or, for regression, their loss; clients beside themselves alone."""
+    scale, digits = (1, 3) if s.regression else (100, 1)
+    return [_spread(s.worst_decile, scale, digits), _spread(s.gain, scale, digits), _spread(s.worse, 100, 1)]
 
 
 def _spread(of: Spread | None, scale: int, digits: int) -> str:

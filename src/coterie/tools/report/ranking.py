@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from coterie.tools.report.fairness import alone, beside
 from coterie.tools.report.record import RunRecord, Split
 
 Measure = Literal["accuracy", "macro_f1", "ari", "loss"]
@@ -24,6 +25,7 @@ VALIDATED: tuple[Measure, ...] = ("accuracy", "loss")  # what is told of validat
 ENOUGH = 3  # seeds, for a test
 LEVEL = 0.05
 TOLD = 3  # settings named in a label
+IDLE = ("seed", "engine.workers")  # settings in which runs of one configuration differ; processes change no bits
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ class Standing:
     data: str = ""  # on which data, where there are several
     validation_accuracy: Spread | None = None
     validation_loss: Spread | None = None
+    worst_decile: Spread | None = None  # accuracy (loss, for regression) of the worst tenth of clients
+    gain: Spread | None = None  # over clients alone, where there are runs of the method `local`
+    worse: Spread | None = None  # the share of clients that fare worse than alone
+    regression: bool = False  # these are losses
 
     @property
     def counted(self) -> str:
@@ -110,7 +116,8 @@ def group(records: Sequence[RunRecord]) -> list[Group]:
 def configuration(record: RunRecord) -> str:
     """All that must agree for two runs to be seeds of the same thing, as one text."""
     settings = dict(flat(record.config))
-    settings.pop("seed", None)
+    for key in IDLE:
+        settings.pop(key, None)
     if "data.name" not in settings:  # a run made in Python: its configuration does not tell data and model
         settings |= {"data": record.data.split(": ")[0], "model": record.model}
     if not record.config:
@@ -131,7 +138,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def labels(records: Sequence[RunRecord]) -> list[str]:
     """A name for each: its method, and as few settings as tell those of the same method apart."""
-    settings = [{k: v for k, v in flat(r.config) if k != "seed"} for r in records]
+    settings = [{k: v for k, v in flat(r.config) if k not in IDLE} for r in records]
     names = []
     for mine, record in zip(settings, records, strict=True):
         rivals = [s for s, r in zip(settings, records, strict=True) if r.method == record.method]
@@ -246,10 +253,25 @@ def _rank(groups: Sequence[Group]) -> list[Standing]:
     tested = [(i, p) for i, (p, _) in tests.items() if p is not None]
     corrected = dict(zip([i for i, _ in tested], holm([p for _, p in tested]), strict=True))
     rest = [i for i in range(len(groups)) if i not in known]
+    lonely = alone(run for g in groups for run in g.counted)
     return [
-        _standing(groups[i], ranks.get(i), corrected.get(i), _verdict(groups[i], i, order, tests, corrected, split))
+        _fair(_standing(groups[i], ranks.get(i), corrected.get(i), verdict), groups[i], lonely)
         for i in (*order, *rest)
+        for verdict in (_verdict(groups[i], i, order, tests, corrected, split),)
     ]
+
+
+def _fair(standing: Standing, of: Group, lonely: Mapping[str, RunRecord]) -> Standing:
+    """With how the worst clients fare, and clients beside themselves alone."""
+    worst = [value for run in of.counted if (value := run.worst_decile) is not None]
+    against = [found for run in of.counted if (found := beside(run, lonely)) is not None]
+    return replace(
+        standing,
+        worst_decile=spread(worst),
+        gain=spread([one.gain for one in against]),
+        worse=spread([one.worse for one in against]),
+        regression=any(run.regression for run in of.counted),
+    )
 
 
 def _verdict(
@@ -277,5 +299,6 @@ def _standing(of: Group, mean_rank: float | None, p: float | None, verdict: str)
         spread(list(of.values(measure).values())) for measure in ("accuracy", "macro_f1", "ari", "loss")
     )
     failed = sum(run.status == "failed" for run in of.runs)
-    held = (spread(list(of.values(measure, "validation").values())) for measure in VALIDATED)
-    return Standing(of.label, len(of.runs), failed, accuracy, macro_f1, ari, loss, mean_rank, p, verdict, "", *held)
+    held, held_loss = (spread(list(of.values(measure, "validation").values())) for measure in VALIDATED)
+    scores = accuracy, macro_f1, ari, loss
+    return Standing(of.label, len(of.runs), failed, *scores, mean_rank, p, verdict, "", held, held_loss)

@@ -70,6 +70,14 @@ class RunRecord:
         return bool(np.isnan(curve.accuracy).all() and not np.isnan(curve.loss).all())
 
     @property
+    def worst_decile(self) -> float | None:
+        """How the worst tenth of clients fares on test samples; runs of before say it client by client alone."""
+        found = self.curve.last("worst_decile")
+        if found is None and self.clients is not None and self.clients.scored_on == "test":
+            return self.clients.worst_decile
+        return found
+
+    @property
     def seconds(self) -> float:
         """What its rounds took together."""
         return float(np.nansum(self.curve.seconds))
@@ -95,6 +103,7 @@ class RunSummary:
     ari: float | None
     clusters: int | None
     scored_on: Split | None  # which samples these scores are of
+    worst_decile: float | None = None
 
 
 def find_runs(directory: Path | str) -> list[Path]:
@@ -208,6 +217,7 @@ def read_summary(path: Path | str, fresh: float = FRESH) -> RunSummary:
         ari=ari,
         clusters=reading.whole(scores.get("clusters")),
         scored_on=scored_on,
+        worst_decile=_or_none(scores.get("worst_decile")),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.fairness import worst_decile
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
 from coterie.training import round_format
@@ -49,6 +50,7 @@ class Curve:
     mae: Floats
     r2: Floats
     constant: Floats  # the squared error of the constant predictor
+    worst_decile: Floats  # accuracy of the worst tenth of clients, their loss for regression; NaN in runs of before
     sizes: tuple[tuple[int, ...], ...]  # empty where a round was not evaluated
     missing: tuple[Absence, ...]
     unscored: tuple[Absence, ...]
@@ -108,6 +110,13 @@ class Clients:
     shares: Floats | None  # (n, K) of soft methods
     mixture: Floats | None  # (n, S) the true shares
     scored_on: str = "test"  # or "validation": the samples that scores are of; files of before do not say
+
+    @property
+    def worst_decile(self) -> float | None:
+        """The mean accuracy of the worst tenth, or their mean loss for regression."""
+        if np.isnan(self.accuracy).all():
+            return worst_decile(self.loss, higher_is_better=False)
+        return worst_decile(self.accuracy)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool
 Config = Mapping[str, Any]  # a configuration as a tree, as in config.yaml
-OF_SUMMARY = ("loss", "accuracy", "macro_f1", "clusters", "ari", "nmi", "mixture_error")
+OF_SUMMARY = ("loss", "accuracy", "macro_f1", "worst_decile", "clusters", "ari", "nmi", "mixture_error")
 OF_ROUND = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "seconds", "client_seconds")
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 

@@ -21,6 +21,8 @@
     { name: "macro-F1", number: true, score: true, value: function (r) { return r.macro_f1; }, say: percent },
     { name: "loss", number: true, score: true, value: function (r) { return r.loss; },
       say: function (v) { return v.toPrecision(4); } },
+    { name: "worst 10 %", number: true, score: true, value: function (r) { return r.worst_decile; },
+      say: function (v, r) { return r.accuracy === null ? v.toPrecision(4) : percent(v); } },
     { name: "clusters", number: true, value: function (r) { return r.clusters; } },
     { name: "ARI", number: true, value: function (r) { return r.ari; }, say: function (v) { return v.toFixed(2); } },
     { name: "started", value: function (r) { return r.started; }, say: here },
@@ -46,7 +48,7 @@
     if (column.text) { return column.text(row); }
     const value = column.value(row);
     if (value === null || value === undefined) { return ""; }
-    const said = column.say ? column.say(value) : String(value);
+    const said = column.say ? column.say(value, row) : String(value);
     return column.score && row.scored_on === "validation" ? said + " (validation)" : said;
   }
 
