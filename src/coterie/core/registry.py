@@ -197,5 +197,6 @@ PARTITIONS = Catalogue(
         "hybrid": "coterie.data.partitions.clusterwise:Hybrid",
         "mixture": "coterie.data.partitions.mixture:Mixture",
         "natural": "coterie.data.partitions.natural:Natural",
+        "subsample": "coterie.data.partitions.subsample:Subsample",
     },
 )
