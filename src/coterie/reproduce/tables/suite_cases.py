@@ -12,6 +12,7 @@ from coterie.reproduce.cell import Tree
 
 Half: TypeAlias = Literal["development", "held-out"]
 SEEDS = 3
+LAST = 3  # rounds at the end that a score is the mean of
 
 
 @dataclass(frozen=True)

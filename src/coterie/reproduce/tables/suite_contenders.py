@@ -13,24 +13,23 @@ from coterie.reproduce.tables.suite_cases import Case
 
 K_METHODS = ("wecfl", "ifca", "fesem", "fedgroup")
 TAUS = (0.1, 0.3, 0.5, 0.7, 0.9)
-BEST_TAU, DEFAULT_TAU = "stocfl best tau", "stocfl tau 0.5"  # the first is told; it has no run of its own
+BEST_TAU = "stocfl-best"  # the best tau by test score, federation by federation: no run of its own
 WARM_UP = 0.3  # the share of the budget that FeSEM-CAM warms up for, as in its paper
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method on every federation. The earlier its wave, the earlier it is run."""
+    """A method on every federation. They are run in the order of the list."""
 
     name: str
     method: Tree
-    wave: int
     told: bool = False
-    needs: str = ""  # "clusters": only where there are two or more kinds of clients
+    clustered: bool = False  # only where there are two or more kinds of clients: with one it would be FedAvg
     cost: float = 1.0  # seconds of a run, in those of FedAvg: measured, for an estimate
 
     def applies(self, case: Case) -> bool:
-        """Whether there is something to tell it; one true cluster would make of it FedAvg."""
-        return self.needs != "clusters" or (case.clusters or 1) > 1
+        """Whether it is run on this federation."""
+        return not self.clustered or (case.clusters or 1) > 1
 
     def config(self, case: Case) -> Tree:
         """The method on this federation, with the true number of clusters where it is told, and what it changes."""
@@ -50,18 +49,18 @@ def warmed_up(case: Case) -> tuple[int, int]:
 
 
 CONTENDERS = (
-    Contender("halves", {"name": "halves"}, 0, cost=2.0),
-    Contender("fedavg", {"name": "fedavg"}, 0),
-    Contender("ditto", {"name": "ditto"}, 0, cost=1.9),
-    Contender("oracle", {"name": "oracle"}, 0, told=True, needs="clusters"),
-    Contender("wecfl true K", {"name": "wecfl", "k": "true"}, 0, told=True, needs="clusters"),
-    Contender("local", {"name": "local"}, 1),
-    Contender("fedem", {"name": "fedem"}, 1, cost=3.0),
-    Contender("cfl", {"name": "cfl"}, 1),
+    Contender("halves", {"name": "halves"}, cost=2.0),
+    Contender("fedavg", {"name": "fedavg"}),
+    Contender("ditto", {"name": "ditto"}, cost=1.9),
+    Contender("oracle", {"name": "oracle"}, told=True, clustered=True),
+    Contender("wecfl-true", {"name": "wecfl", "k": "true"}, told=True, clustered=True),
+    Contender("local", {"name": "local"}),
+    Contender("fedem", {"name": "fedem"}, cost=3.0),
+    Contender("cfl", {"name": "cfl"}),
     *(
-        Contender(f"{name} true K", {"name": name, "k": "true"}, 2, told=True, needs="clusters", cost=1.2)
+        Contender(f"{name}-true", {"name": name, "k": "true"}, told=True, clustered=True, cost=1.2)
         for name in (*K_METHODS[1:], "fesem-cam")
     ),
-    *(Contender(f"{name} auto K", {"name": name, "k": "auto"}, 3, cost=1.2) for name in (*K_METHODS, "fesem-cam")),
-    *(Contender(f"stocfl tau {tau:g}", {"name": "stocfl", "tau": tau}, 4, tau != 0.5, cost=2.0) for tau in TAUS),
+    *(Contender(f"{name}-auto", {"name": name, "k": "auto"}, cost=1.2) for name in (*K_METHODS, "fesem-cam")),
+    *(Contender(f"stocfl-{tau:g}", {"name": "stocfl", "tau": tau}, told=tau != 0.5, cost=2.0) for tau in TAUS),
 )
