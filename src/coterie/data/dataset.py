@@ -33,6 +33,7 @@ class Dataset:
     standardise_y: bool = False  # targets of a regression, likewise
     class_names: tuple[str, ...] | None = None  # where labels are names, and numbered in their order
     validation: NDArray[np.bool_] | None = None  # (n,) samples that are marked for validation, where any are
+    groups: tuple[str | None, ...] | None = None  # (N,) the group that each natural client is said to be in
 
     @property
     def kind(self) -> Kind:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster
+from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.model import channels_last
@@ -83,6 +83,7 @@ class Federation:
     left_out: tuple[str, ...] = ()  # columns of a table that are no inputs, for they have no numbers
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
     val: Ragged | None = None  # validation samples, where they were held out: see `with_validation`
+    groups: tuple[str | None, ...] | None = None  # (N,) the group of each client, as the user names them
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
 
     def __len__(self) -> int:
@@ -90,8 +91,9 @@ class Federation:
 
     @cached_property
     def roster(self) -> Roster:
-        """What a server knows of the clients: their ids and how much they train on."""
-        return Roster(torch.arange(len(self)), self.train.lengths)
+        """What a server knows of the clients: their ids, how much they train on and, where given, their groups."""
+        ids, truth = torch.arange(len(self)), crisp(self.truth, self.mixture)
+        return Roster(ids, self.train.lengths, grouped(self.groups), truth)
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have."""
@@ -209,6 +211,7 @@ class Federation:
         task: Kind | None = None,
         names: Sequence[str] | None = None,
         standardise: bool = False,
+        groups: Sequence[str | None] | None = None,
     ) -> Federation:
         """Your own data: per client (x, y), split at random, (x_train, y_train, x_test, y_test), or with x_val, y_val
         before x_test (trained on unless the run validates).
@@ -216,10 +219,11 @@ class Federation:
         Arrays or tensors. task: "classification" or "regression"; None: whole numbers and names are labels, other
         numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
         names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
+        groups: the group of each client, if you know it (None: unknown), for the method `given`.
         """
         from coterie.data.arrays import from_arrays
 
-        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise)
+        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, groups)
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:
         """A federation of these clients, numbered anew in this order; a client may come twice."""
@@ -232,6 +236,7 @@ class Federation:
             truth=None if self.truth is None else self.truth[chosen],
             mixture=None if self.mixture is None else self.mixture[chosen],
             names=None if self.names is None else tuple(self.names[c] for c in chosen),
+            groups=None if self.groups is None else tuple(self.groups[c] for c in chosen),
             note=", ".join(part for part in (self.note, note) if part),
         )
 
@@ -280,6 +285,8 @@ class Federation:
             )
         if self.truth is not None:
             parts.append(f"{len(np.unique(self.truth))} true clusters")
+        if self.groups is not None:
+            parts.append(f"{len(set(self.groups) - {None})} groups given")
         if self.mixture is not None:
             parts.append(f"mixtures of {self.mixture.shape[1]} distributions")
         return ", ".join([*parts, *([self.note] if self.note else [])])

@@ -25,6 +25,7 @@ from coterie.data.readers.columns import (
     as_stored,
     class_names,
     file_at,
+    groups_of,
     known_name,
     number_in,
     official,
@@ -63,6 +64,7 @@ class Table:
     standardise: bool | Literal["all"] = True  # features to mean 0, deviation 1: by training rows; 0.1 did by "all"
     standardise_y: bool = True  # the same for the targets of a regression; metrics and predictions are in their units
     task: Kind | None = None  # None: whole numbers and names are classes, other numbers a regression
+    group: str | None = None  # column of the groups that clients are in, for method.name=given; no feature then
 
     def _read(self, file: Path) -> Read:
         raise NotImplementedError
@@ -96,6 +98,7 @@ class Table:
             standardise_y=self.standardise_y,
             class_names=called,
             validation=validation(columns["split"]) if "split" in columns else None,
+            groups=groups_of(columns["group"], client, names) if "group" in columns else None,
         )
 
     def _roles(self, header: Sequence[str]) -> dict[str, str]:
@@ -103,9 +106,9 @@ class Table:
         for name in self.x or ():
             known_name("x", name, header, self.path)
         out = {}
-        for key in ("y", "client", "split"):
+        for key in ("y", "client", "split", "group"):
             name = getattr(self, key)
-            if name is None and key in header and key not in (self.y, *(self.x or ())):
+            if name is None and key != "group" and key in header and key not in (self.y, *(self.x or ())):
                 name = key
             if name is not None:
                 out[key] = known_name(key, name, header, f"{self.path} (its first line names the columns)")
