@@ -45,10 +45,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     (folder / "my.yaml").write_text("method: {name: wecfl, k: 2}\nrounds: 2\nparticipation: 0.5\n")
     x, owner = rng.normal(size=(120, 3)), np.arange(120) % 6
-    table = ["age,pressure,weight,hospital,person,outcome,load"]
+    table = ["age,pressure,weight,hospital,person,region,outcome,load"]
     for row, (a, b, c) in enumerate(x):
         yes, load = "yes" if a > 0 else "no", 40 + 3 * a + b
-        table.append(f"{a:.3f},{b:.3f},{c:.3f},hospital-{owner[row]},person-{owner[row]},{yes},{load:.3f}")
+        who = f"hospital-{owner[row]},person-{owner[row]},region-{owner[row] % 2}"
+        table.append(f"{a:.3f},{b:.3f},{c:.3f},{who},{yes},{load:.3f}")
     (folder / "visits.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in table) + "\n")
     (folder / "people.csv").write_text("\n".join(table) + "\n")
     cities = [line.replace("hospital-0", "Bilbao") for line in table]

@@ -80,8 +80,11 @@ if TYPE_CHECKING:
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
     from coterie.methods.flhc import FLHC as FLHC
+    from coterie.methods.given import Given as Given
     from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
+    from coterie.methods.local_only import LocalOnly as LocalOnly
+    from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.load_any import load as load
@@ -141,8 +144,11 @@ _HOME = {
     "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),
     "coterie.methods.flhc": ("FLHC",),
+    "coterie.methods.given": ("Given",),
     "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),
+    "coterie.methods.local_only": ("LocalOnly",),
+    "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.load_any": ("load",),

@@ -72,7 +72,8 @@ class Door(Clients):
         self.given = max([self.given, *(c + 1 for c in now)])
         if now not in self._rosters:
             ids = torch.tensor(now, dtype=torch.int64)
-            self._rosters[now] = Roster(ids, self.federation.sizes(ids))
+            known = self.federation.roster
+            self._rosters[now] = Roster(ids, self.federation.sizes(ids), known.groups, known.truth)
         return self._rosters[now]
 
     @property

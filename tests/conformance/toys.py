@@ -45,6 +45,7 @@ HANDFUL = ("fedavg", "halves", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "if
 
 SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
 TRUTH = tuple(i % 2 for i in range(len(SIZES)))
+GROUPS = tuple(None if i == 7 else "ab"[side] for i, side in enumerate(TRUTH))  # what a user knows: not of all
 LOCAL = Local(steps=6, batch=4, lr=0.1)
 
 
@@ -62,7 +63,7 @@ def arrays(task: Literal["classification", "regression"] = "classification") -> 
 
 def toy(task: Literal["classification", "regression"] = "classification") -> Federation:
     """Ten clients of unequal size in two clusters that no single linear model can serve."""
-    return Federation.from_arrays(arrays(task), truth=TRUTH)
+    return Federation.from_arrays(arrays(task), truth=TRUTH, groups=GROUPS)
 
 
 Fault = Callable[[int, str, Samples], Samples]

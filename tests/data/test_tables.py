@@ -17,6 +17,7 @@ from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
 from coterie.data.federation import Federation
+from coterie.data.partitions.clientwise import IID
 from coterie.data.ragged import Ragged
 from coterie.data.readers.npz import NPZ
 from coterie.data.readers.tables import CSV, Parquet, Table
@@ -488,3 +489,55 @@ def test_features_are_standardised_by_the_training_samples_alone(tmp_path: Path)
     by_all = federate(CSV(path=str(tmp_path / "t.csv"), y="y", standardise="all"))  # as 0.1 did
     both = torch.cat([by_all.samples(client, split)[0] for client in range(3) for split in ("train", "test")])
     assert float(both.mean()) == pytest.approx(0, abs=1e-6)
+
+
+# ----------------------------------------------------------------------------------------------------- groups
+
+
+REGIONS = "shop,region,a,y\nb,south,1,0\na,north,2,1\nb,,3,1\na,north,4,0\nc,,5,0\nc,,6,1\n"
+
+
+def test_a_column_of_groups_is_no_feature_and_says_where_clients_are(text: Callable[..., str]) -> None:
+    made = federate(CSV(text(REGIONS), y="y", client="shop", group="region"))
+    assert made.names == ("a", "b", "c")
+    assert made.groups == ("north", "south", None)
+    assert made.features == ("a",)
+    groups = made.roster.groups
+    assert groups is not None
+    assert (groups.ids.tolist(), groups.values.tolist()) == ([0, 1], [0, 1])
+    assert "2 groups given" in made.describe()
+    assert made.take([2, 1]).groups == (None, "south")
+
+
+def test_a_column_of_groups_is_only_used_if_it_is_named(text: Callable[..., str]) -> None:
+    made = federate(CSV(text(REGIONS.replace("region", "group")), y="y", client="shop"))
+    assert made.groups is None
+    assert made.left_out == ("group",)
+
+
+def test_groups_of_a_parquet_file_may_be_numbers(arrow: Callable[..., str]) -> None:
+    columns = {"a": [0.5, 1.5, 2.5, 3.5], "y": [0, 1, 0, 1], "client": [1, 1, 2, 2], "site": [7, 7, None, 5]}
+    assert federate(Parquet(arrow(columns), y="y", group="site")).groups == ("7", "5")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message", "code"),
+    [
+        (REGIONS.replace("b,,3", "b,north,3"), {"client": "shop"}, "line 4: client 'b' is in 'south'", "data-cell"),
+        (REGIONS, {}, "name their column too", "config-missing-key"),
+        (REGIONS, {"client": "region"}, "asked to be two things", "data-column-invalid"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(
+    text: Callable[..., str], content: str, options: dict[str, Any], message: str, code: str
+) -> None:
+    with pytest.raises(CoterieError, match=message) as error:
+        CSV(text(content), y="y", group="region", **options)()
+    assert error.value.code == code
+
+
+def test_groups_of_clients_that_a_partition_replaces_are_refused(text: Callable[..., str]) -> None:
+    table = CSV(text(REGIONS), y="y", client="shop", group="region")
+    with pytest.raises(CoterieError, match="this partition makes others") as error:
+        federate(table, IID(clients=2))
+    assert error.value.code == "config-conflict"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from coterie.core.client_table import ByClient
 from coterie.core.constructors import explained
 
 
@@ -17,6 +20,30 @@ class Roster:
 
     ids: Tensor
     n: Tensor
+    groups: ByClient | None = None  # the numbers of the groups that the user has given, of clients that have one
+    truth: ByClient | None = None  # the true clusters of a simulation, for comparison only (method `oracle`)
+
+    def only(self, here: Tensor) -> Roster:
+        """Those of the clients for which `here` (n,) is true."""
+        return replace(self, ids=self.ids[here], n=self.n[here])
+
+
+def grouped(groups: Sequence[str | None] | None) -> ByClient | None:
+    """The group of each client 0..N-1 as a number, in the order of the sorted names; who has no group is left out."""
+    if groups is None:
+        return None
+    number = {name: i for i, name in enumerate(sorted({name for name in groups if name is not None}))}
+    known = [client for client, name in enumerate(groups) if name is not None]
+    values = [number[name] for name in groups if name is not None]
+    return ByClient(torch.tensor(known, dtype=torch.int64), torch.tensor(values, dtype=torch.int64))
+
+
+def crisp(truth: Sequence[int] | np.ndarray | None, mixture: object | None) -> ByClient | None:
+    """The true cluster of each client 0..N-1; None where it is unknown, or clients are mixtures."""
+    if truth is None or mixture is not None:
+        return None
+    _, number = np.unique(np.asarray(truth), return_inverse=True)
+    return ByClient(torch.arange(len(number)), torch.from_numpy(number.astype(np.int64)))
 
 
 @explained

@@ -108,8 +108,8 @@ class Summary:
     clusters, mixture_error if clients are not mixtures.
 
     rmse, mae, r2, constant are of regressions, whose loss is the mean squared error, all in the targets' own units.
-    constant: the squared error of predicting, for every client, the mean of its own training targets. r2: the share of the
-    variance of all test targets that is explained, 1 - loss / variance.
+    constant: the squared error of predicting, for every client, the mean of its own training targets. r2: the share of
+    the variance of all test targets that is explained, 1 - loss / variance.
     worst_decile: the mean accuracy of the worst tenth of clients, each counted once; their loss for regression.
     """
 

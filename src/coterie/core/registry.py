@@ -115,6 +115,9 @@ METHODS = Catalogue(
         "halves": "coterie.methods.halves:Halves",
         "fedavg": "coterie.methods.fedavg:FedAvg",
         "fedprox": "coterie.methods.fedprox:FedProx",
+        "local": "coterie.methods.local_only:LocalOnly",
+        "given": "coterie.methods.given:Given",
+        "oracle": "coterie.methods.oracle:Oracle",
         "ifca": "coterie.methods.ifca:IFCA",
         "fesem": "coterie.methods.fesem:FeSEM",
         "wecfl": "coterie.methods.wecfl:WeCFL",
@@ -197,5 +200,6 @@ PARTITIONS = Catalogue(
         "hybrid": "coterie.data.partitions.clusterwise:Hybrid",
         "mixture": "coterie.data.partitions.mixture:Mixture",
         "natural": "coterie.data.partitions.natural:Natural",
+        "subsample": "coterie.data.partitions.subsample:Subsample",
     },
 )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from coterie.data.partitions.clusterwise import Swapped as Swapped
     from coterie.data.partitions.mixture import Mixture as Mixture
     from coterie.data.partitions.natural import Natural as Natural
+    from coterie.data.partitions.subsample import Subsample as Subsample
     from coterie.data.ragged import Ragged as Ragged
     from coterie.data.readers.images import ImageFolder as ImageFolder
     from coterie.data.readers.memory import from_frame as from_frame
@@ -78,6 +79,7 @@ _HOME = {
     ),
     "coterie.data.partitions.mixture": ("Mixture",),
     "coterie.data.partitions.natural": ("Natural",),
+    "coterie.data.partitions.subsample": ("Subsample",),
     "coterie.data.datasets.synthetic": ("Synthetic", "SyntheticRegression"),
     "coterie.data.readers.memory": ("from_frame",),
     "coterie.data.readers.tables": ("CSV", "Parquet"),

@@ -179,6 +179,7 @@ def from_arrays(
     standardise: bool = False,
     rules: ColumnRules = RULES,
     time: str | None = None,
+    groups: Sequence[str | None] | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
     if task not in (None, "classification", "regression"):
@@ -201,6 +202,8 @@ def from_arrays(
         raise CoterieError("data: a federation needs at least one client", code="data-empty")
     if truth is not None and len(truth) != len(clients):
         raise CoterieError(f"data: truth names {len(truth)} clients, the data has {len(clients)}", code="data-shape")
+    if groups is not None and len(groups) != len(clients):
+        raise CoterieError(f"data: groups names {len(groups)} clients, the data has {len(clients)}", code="data-shape")
     y = _outcomes(torch.cat(table.ys))
     regression = y.is_floating_point()
     if not regression and task is None and outputs is None and called is None and len(y):
@@ -218,6 +221,7 @@ def from_arrays(
         names=names,
         class_names=called,
         features=features,
+        groups=None if groups is None else tuple(None if group is None else str(group) for group in groups),
         marked=np.concatenate(table.validation) if any(mark.any() for mark in table.validation) else None,
         left_out=() if tables is None else tables.left_out,
         remarks=() if tables is None else tables.remarks,

@@ -37,6 +37,7 @@ class Dataset:
     plan: TablePlan | None = None  # how columns with holes or categories become inputs, once training rows are known
     remarks: tuple[str, ...] = ()  # what to say of its columns
     time: NDArray[np.float64] | None = None  # (n,) when each sample was: a client is tested on its latest
+    groups: tuple[str | None, ...] | None = None  # (N,) the group that each natural client is said to be in
 
     @property
     def kind(self) -> Kind:

@@ -95,6 +95,12 @@ def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Gen
             f"data.partition.name: the partition gave a {type(made).__name__}; expected a Federation",
             code="component-invalid",
         )
+    if data.groups is not None and made.groups is None:
+        raise CoterieError(
+            "data.group: names the groups of a table's own clients (data.client), and this partition makes others; "
+            "leave data.partition out, or data.group",
+            code="config-conflict",
+        )
     relabelled = any(domain.relabel is not None for domain in made.domains)
     names = None if relabelled else data.class_names
     made = standard_inputs(made) if data.standardise_x else made

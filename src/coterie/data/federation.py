@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster
+from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.model import channels_last
@@ -84,6 +84,7 @@ class Federation:
     left_out: tuple[str, ...] = ()  # columns of a table that are no inputs (`remarks` says why)
     class_names: tuple[str, ...] | None = None  # where labels are numbered names
     val: Ragged | None = None  # validation samples, where they were held out: see `with_validation`
+    groups: tuple[str | None, ...] | None = None  # (N,) the group of each client, as the user names them
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
     time: NDArray[np.float64] | None = None  # (samples,) when each was, where the latest are held out
     remarks: tuple[str, ...] = ()  # what to say of the columns of a table
@@ -93,8 +94,9 @@ class Federation:
 
     @cached_property
     def roster(self) -> Roster:
-        """What a server knows of the clients: their ids and how much they train on."""
-        return Roster(torch.arange(len(self)), self.train.lengths)
+        """What a server knows of the clients: their ids, how much they train on and, where given, their groups."""
+        ids, truth = torch.arange(len(self)), crisp(self.truth, self.mixture)
+        return Roster(ids, self.train.lengths, grouped(self.groups), truth)
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have."""
@@ -216,6 +218,7 @@ class Federation:
         categories: Categories = "auto",
         leave_out: Sequence[str] = (),
         time: str | None = None,
+        groups: Sequence[str | None] | None = None,
     ) -> Federation:
         """Your own data: per client (x, y), split at random, (x_train, y_train, x_test, y_test), or with x_val, y_val
         before x_test (trained on unless the run validates).
@@ -224,11 +227,12 @@ class Federation:
         numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
         names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
         missing, categories, leave_out, time: where x are tables, of their columns, as in `coterie.data.CSV`.
+        groups: the group of each client, if you know it (None: unknown), for the method `given`.
         """
         from coterie.data.arrays import from_arrays
 
         rules = ColumnRules(missing, categories, leave_out)  # type: ignore[arg-type]  # pydantic makes a tuple of it
-        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, rules, time)
+        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, rules, time, groups)
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:
         """A federation of these clients, numbered anew in this order; a client may come twice."""
@@ -241,6 +245,7 @@ class Federation:
             truth=None if self.truth is None else self.truth[chosen],
             mixture=None if self.mixture is None else self.mixture[chosen],
             names=None if self.names is None else tuple(self.names[c] for c in chosen),
+            groups=None if self.groups is None else tuple(self.groups[c] for c in chosen),
             note=", ".join(part for part in (self.note, note) if part),
         )
 
@@ -289,6 +294,8 @@ class Federation:
             )
         if self.truth is not None:
             parts.append(f"{len(np.unique(self.truth))} true clusters")
+        if self.groups is not None:
+            parts.append(f"{len(set(self.groups) - {None})} groups given")
         if self.mixture is not None:
             parts.append(f"mixtures of {self.mixture.shape[1]} distributions")
         return ", ".join([*parts, *([self.note] if self.note else [])])

@@ -30,8 +30,9 @@ class Progress:
 
 
 def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results) -> list[Job]:
-    """What is still to do, seed by seed, so that every run has one before any has two."""
-    return [Job(run, seed) for seed in seeds for run in runs if results.load(run, seed) is None]
+    """What is still to do, wave by wave and seed by seed, so that every run of a wave has one before any has two."""
+    jobs = [Job(run, seed) for seed in seeds for run in runs if results.load(run, seed) is None]
+    return sorted(jobs, key=lambda job: job.run.wave)
 
 
 def campaign(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ class Run:
     name: str  # also its place below results/
     config: Tree  # everything but the seed
     probe: Probe = ""  # what is measured besides the curve, after training (see probes.py)
+    wave: int = 0  # runs of an earlier wave come first, with all their seeds
+    seconds: float | None = None  # about how long it takes, where that was measured
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,33 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """A claim, and whether it holds on our numbers; None where a number is missing."""
+
+    text: str
+    holds: bool | None
+    note: str
+
+
+class Outcomes(Protocol):
+    """Where outcomes can be read."""
+
+    def of(self, run: Run) -> list[Outcome]:
+        """Those of a run, of all seeds there are."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnPage:
+    """A page for a table with too many cells for a list, and claims that need more than the mean of each cell."""
+
+    file: str  # in docs/
+    claims: Callable[[Outcomes], Sequence[Checked]]
+    summary: Callable[[Outcomes], str]  # lines of text, for a terminal
+    markdown: Callable[[Outcomes], str]
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of a paper."""
 
@@ -101,6 +130,7 @@ class Table:
     unit: str = "%"
     seeds: int = 1  # how many are run by default
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
+    own_page: OwnPage | None = None  # where docs/results.md is not the place for it
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
         """Every run the cells need, once."""
@@ -163,6 +193,11 @@ def rounds_to(target: float, column: str = "accuracy") -> Reading:
         return [float(outcome.column("round")[reached[0]])] if len(reached) else []
 
     return read
+
+
+def final(rounds: int, column: str = "accuracy", scale: float = 100.0) -> Reading:
+    """The mean of the last rounds, one number per seed."""
+    return lambda outcome: [scale * float(np.mean(outcome.column(column)[-rounds:]))]
 
 
 def last(rounds: int = 1, column: str = "accuracy", scale: float = 100.0) -> Reading:

@@ -36,7 +36,10 @@ def write(results: Results, docs: Path) -> list[Path]:
     pictures = _pictures(figures, docs / "pictures")
     text = docs / "results.md"
     _put(text, markdown(standings, pictures, docs))
-    return [page, text, *(file for *_, file in pictures)]
+    own = [(docs / t.own_page.file, t.own_page.markdown(results)) for t in TABLES if t.own_page is not None]
+    for file, contents in own:
+        _put(file, contents)
+    return [page, text, *(file for file, _ in own), *(file for *_, file in pictures)]
 
 
 def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:
@@ -48,7 +51,7 @@ def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:
         "<h1>The papers' numbers and ours</h1>",
         "<p>A cell <em>agrees</em> when it is within the table's tolerance of the printed number. Misses stay in.</p>",
         _overview(standings),
-        *(_table(found) for found in standings),
+        *(_table(found) for found in standings if found.table.own_page is None),
         "<h2 id='figures'>Figures</h2>" if figures else "",
     ]
     for i, drawn in enumerate(figures):
@@ -63,7 +66,8 @@ def _overview(standings: Sequence[Standing]) -> str:
     for found in standings:
         held = sum(c.holds is True for c in found.claims)
         agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else ""
-        link = f"<a href='#{found.table.name}'>{found.table.name}</a>"
+        own = found.table.own_page
+        link = f"<a href='#{found.table.name}'>{found.table.name}</a>" if own is None else f"{found.table.name}"
         cells = (link, f"{found.done} of {len(found.lines)}", agree, f"{held} of {len(found.claims)}")
         rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th scope='col'>{h}</th>" for h in ("table", "cells run", "agree", "claims that hold"))

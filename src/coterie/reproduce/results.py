@@ -23,7 +23,7 @@ from coterie.training.config import RunConfig, read
 from coterie.training.events import RoundDone
 
 Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
-COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error")  # of a Summary
+COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error", "r2")  # of a Summary
 DIGITS = 6  # significant, in what is kept
 # Options that are newer than stored outcomes, with the value at which they change nothing.
 LATER: Mapping[str, Any] = {
@@ -89,6 +89,13 @@ class Results:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._fingerprints: dict[int, tuple[Run, str]] = {}  # by id: a run has a dict in it and no hash
+
+    def _fingerprint(self, run: Run) -> str:
+        """Each run's once: it takes as long as validating a configuration does."""
+        if id(run) not in self._fingerprints:
+            self._fingerprints[id(run)] = (run, fingerprint(run))
+        return self._fingerprints[id(run)][1]
 
     def place(self, run: Run, seed: int) -> Path:
         """The path of an outcome."""
@@ -105,7 +112,7 @@ class Results:
             raise CoterieError(
                 f"{place}: not an outcome ({error}); delete it and run it again", code="run-damaged"
             ) from None
-        return found if found.fingerprint == fingerprint(run) else None
+        return found if found.fingerprint == self._fingerprint(run) else None
 
     def of(self, run: Run) -> list[Outcome]:
         """The outcomes of all seeds."""

@@ -9,7 +9,8 @@ from typing import Any
 from rich import box
 from rich.table import Table as RichTable
 
-from coterie.reproduce.standing import Checked, Line, Standing, number, ours
+from coterie.reproduce.cell import Checked
+from coterie.reproduce.standing import Line, Standing, number, ours
 
 STYLES = {"agrees": "green", "higher": "yellow", "lower": "yellow", "not comparable": "dim", "not run": "dim"}
 INTRODUCTION = """\
@@ -109,12 +110,14 @@ def markdown(standings: Sequence[Standing], pictures: Sequence[tuple[str, str, P
     for found in shown:
         held = sum(c.holds is True for c in found.claims)
         agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else "no numbers printed"
+        own = found.table.own_page
+        place = f"#{found.table.name}" if own is None else own.file
         lines.append(
-            f"| [{found.table.name}](#{found.table.name}) | {found.done} of {len(found.lines)} | {agree} "
+            f"| [{found.table.name}]({place}) | {found.done} of {len(found.lines)} | {agree} "
             f"| {held} of {len(found.claims)} |"
         )
     for found in shown:
-        lines += _section(found)
+        lines += _section(found) if found.table.own_page is None else []
     if pictures:
         lines += ["", "## Figures", ""]
     for title, remark, file in pictures:

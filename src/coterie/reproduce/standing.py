@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coterie.reproduce.cell import Cell, Found, Table, verdict
+from coterie.reproduce.cell import Cell, Checked, Found, Table, verdict
 from coterie.reproduce.results import Results
 
 
@@ -21,15 +21,6 @@ class Line:
     def difference(self) -> float | None:
         """Ours minus the paper's."""
         return None if self.found is None or self.cell.paper is None else self.found.mean - self.cell.paper
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A claim, and whether it holds on our numbers; None where a number is missing."""
-
-    text: str
-    holds: bool | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +68,8 @@ def standing(table: Table, results: Results, only: Sequence[Cell] | None = None)
         except _MissingError:
             holds = None
         checked.append(Checked(claim.text, holds, claim.note if holds is False else ""))
+    if table.own_page is not None:
+        checked += table.own_page.claims(results)
     cells = table.cells if only is None else only
     lines = tuple(Line(cell, found[cell.name], verdict(cell, found[cell.name], table.tolerance)) for cell in cells)
     return Standing(table, lines, tuple(checked))

@@ -46,7 +46,8 @@ def two_kinds(clients: int = 8) -> Federation:
         x = rng.normal(size=(n + 6, 3)).astype(np.float32)
         y = ((x[:, 0] > 0) == bool(client % 2)).astype(np.int64)
         arrays.append((x[:n], y[:n], x[n:], y[n:]))
-    return Federation.from_arrays(arrays, outputs=2)
+    kinds = [client % 2 for client in range(clients)]
+    return Federation.from_arrays(arrays, outputs=2, truth=kinds, groups=["even" if k == 0 else "odd" for k in kinds])
 
 
 def same(one: Any, other: Any) -> bool:
@@ -67,6 +68,11 @@ def same(one: Any, other: Any) -> bool:
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _renamed(table: ByClient, ids: Tensor) -> ByClient:
+    """The table of clients that have other ids, ids[c] for client c."""
+    return ByClient.empty().put(ids[table.ids], table.values)
 
 
 class Renamed:
@@ -234,7 +240,9 @@ class Trial:
 
     def _roster(self, ids: Tensor, there: Sequence[int]) -> Roster:
         order = ids[list(there)].argsort()
-        return Roster(ids[list(there)][order], self.federation.sizes(torch.tensor(list(there)))[order])
+        known = self.federation.roster
+        groups, truth = (None if t is None else _renamed(t, ids) for t in (known.groups, known.truth))
+        return Roster(ids[list(there)][order], self.federation.sizes(torch.tensor(list(there)))[order], groups, truth)
 
     def predictions(
         self, state: Any, clients: Engine, ids: Tensor, t: int, admitted: Sequence[int] | None = None

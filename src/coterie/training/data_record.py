@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster
+from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.decoder import DecodeError, decode
 from coterie.core.errors import CoterieError
 from coterie.core.types import Kind
@@ -47,6 +47,7 @@ class DataRecord:
     class_names: tuple[str, ...] | None = None
     targets: tuple[TargetScale | None, ...] = (None,)  # how targets of a regression were standardised
     target_of: Tensor | None = None  # (N,) which of these is a client's; None where there is one for all
+    groups: tuple[str | None, ...] | None = None  # that the user has given
     source: Callable[[], Federation] | None = field(default=None, repr=False)  # reads the training data again
 
     @staticmethod
@@ -64,6 +65,7 @@ class DataRecord:
             class_names=data.class_names,
             targets=targets,
             target_of=_which(data, targets, lambda domain: domain.target),
+            groups=data.groups,
         )
 
     # ------------------------------------------------------------------------------- what a server knows of clients
@@ -74,7 +76,8 @@ class DataRecord:
     @cached_property
     def roster(self) -> Roster:
         """Everyone."""
-        return Roster(torch.arange(len(self)), self.train)
+        groups, truth = grouped(self.groups), crisp(self.truth, self.mixture)
+        return Roster(torch.arange(len(self)), self.train, groups, truth)
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have."""
@@ -135,7 +138,7 @@ class DataRecord:
             "class_names": self.class_names,
             "targets": [None if t is None else [t.mean.tolist(), t.std.tolist()] for t in self.targets],
             "target_of": None if self.target_of is None else self.target_of.tolist(),
-        }
+        } | ({} if self.groups is None else {"groups": self.groups})
 
     @staticmethod
     def from_json(json: object, source: Callable[[], Federation] | None = None) -> DataRecord:
@@ -144,7 +147,7 @@ class DataRecord:
         train = torch.tensor(found.train, dtype=torch.int64)
         scales = tuple(map(_scale_from_json, found.scales))
         targets = tuple(_target_from_json(target, found.outputs) for target in found.targets)
-        for key in ("truth", "mixture", "names"):
+        for key in ("truth", "mixture", "names", "groups"):
             if getattr(found, key) is not None and len(getattr(found, key)) != len(train):
                 raise DecodeError(f"{key}: {len(getattr(found, key))} entries for {len(train)} clients")
         return DataRecord(
@@ -157,6 +160,7 @@ class DataRecord:
             class_names=found.class_names,
             targets=targets,
             target_of=_choices("target_of", found.target_of, len(train), len(targets)),
+            groups=found.groups,
             source=source,
         )
 
@@ -197,6 +201,7 @@ class _Recorded:
     class_names: tuple[str, ...] | None
     targets: tuple[tuple[tuple[float, ...], tuple[float, ...]] | None, ...]  # mean and deviation
     target_of: tuple[int, ...] | None
+    groups: tuple[str | None, ...] | None = None
 
 
 Described: TypeAlias = Federation | DataRecord  # clients of whose data the form is known here

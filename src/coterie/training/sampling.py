@@ -21,12 +21,12 @@ def split_newcomers(clients: Clients, settings: Settings) -> tuple[Roster, Roste
 
 def _split(everyone: Roster, settings: Settings) -> tuple[Roster, Roster]:
     if not settings.newcomers:
-        return everyone, Roster(everyone.ids[:0], everyone.n[:0])
+        return everyone, everyone.only(torch.zeros(len(everyone.ids), dtype=torch.bool))
     many = settings.newcomer_count(len(everyone.ids))
     chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(everyone.ids), many, replace=False)
     new = torch.zeros(len(everyone.ids), dtype=torch.bool)
     new[torch.from_numpy(chosen)] = True
-    return Roster(everyone.ids[~new], everyone.n[~new]), Roster(everyone.ids[new], everyone.n[new])
+    return everyone.only(~new), everyone.only(new)
 
 
 class ClientSampler:
@@ -97,7 +97,7 @@ def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[i
         return roster
     met = torch.cat([sample_cohort(roster, settings, t, tries - 1) for t, tries in enumerate(attempts)]).unique()
     here = torch.isin(roster.ids, met)
-    return Roster(roster.ids[here], roster.n[here])
+    return roster.only(here)
 
 
 def simulated_dropouts(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:

@@ -69,5 +69,6 @@ class Natural:
             outputs=data.classes,
             name=data.name,
             names=data.client_names,
+            groups=data.groups,
         )
         return made if len(kept) == everyone else made.take(kept, ", ".join(notes))

@@ -150,6 +150,24 @@ def owners(column: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     return np.argsort(order)[codes].astype(np.int64), tuple(names[i] for i in order)
 
 
+def groups_of(
+    column: Column, client: NDArray[np.int64] | None, names: tuple[str, ...] | None
+) -> tuple[str | None, ...]:
+    """The group of each client 0..N-1: what all its rows say that say anything; None where no row does."""
+    if client is None or names is None:
+        raise CoterieError(
+            f"data.group: {column.title} names the groups of clients; name their column too: data.client=COLUMN",
+            code="config-missing-key",
+        )
+    found: list[str | None] = [None] * len(names)
+    for row, (value, owner) in enumerate(zip(column.values, client, strict=True)):
+        group = "" if value is None else str(value).strip()
+        if group and found[owner] not in (None, group):
+            column.refuse(row, f"client '{names[owner]}' is in '{found[owner]}' and in '{group}'; it can be in one")
+        found[owner] = group or found[owner]
+    return tuple(found)
+
+
 def official(column: Column) -> NDArray[np.bool_] | None:
     """Which samples are the test set; None if none is. For `val` see `validation`."""
     flags = np.zeros(len(column.values), dtype=bool)

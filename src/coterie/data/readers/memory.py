@@ -26,6 +26,7 @@ def from_frame(
     client: str | None = None,
     split: str | None = None,
     time: str | None = None,
+    group: str | None = None,
     x: Sequence[str] | None = None,
     leave_out: Sequence[str] = (),
     missing: Missing = "mean",
@@ -53,6 +54,7 @@ def from_frame(
         missing=missing,
         categories=categories,
         time=time,
+        group=group,
     )
     features, others = table.split_columns(names)
     wanted = [*features, *(other for other in others if other not in features)]

@@ -25,6 +25,7 @@ from coterie.data.readers.columns import (
     as_stored,
     class_names,
     file_at,
+    groups_of,
     known_name,
     official,
     outcome,
@@ -66,6 +67,7 @@ class Table:
     missing: Missing = "mean"  # of the training rows; drop: leave the row out; refuse; or {column: number}
     categories: Categories = "auto"  # auto: text with few values; none; also [columns]; or only {column: [values]}
     time: str | None = None  # column of numbers or dates: a client's latest rows are its test rows
+    group: str | None = None  # column of the groups that clients are in, for method.name=given; no feature then
 
     def _read(self, file: Path) -> Read:
         raise NotImplementedError
@@ -140,6 +142,7 @@ class Table:
             plan=plan,
             remarks=(*chosen.remarks, *((f"test rows: each client's latest by '{self.time}'",) if self.time else ())),
             time=times(columns["time"]) if "time" in columns else None,
+            groups=groups_of(columns["group"], client, names) if "group" in columns else None,
         )
 
     def _roles(self, header: Sequence[str]) -> dict[str, str]:
@@ -147,10 +150,10 @@ class Table:
         for name in self.x or ():
             known_name("x", name, header, self.path)
         out = {}
-        taken = {self.y, self.time, *(self.x or ()), *self.leave_out}
-        for key in ("y", "client", "split", "time"):
+        taken = {self.y, self.time, self.group, *(self.x or ()), *self.leave_out}
+        for key in ("y", "client", "split", "time", "group"):
             name = getattr(self, key)
-            if name is None and key in header and key != "time" and key not in taken:
+            if name is None and key in header and key not in ("time", "group") and key not in taken:
                 name = key
             if name is not None:
                 out[key] = known_name(key, name, header, f"{self.path} (its first line names the columns)")

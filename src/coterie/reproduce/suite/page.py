@@ -1,0 +1,163 @@
+"""The suite as a page of the documentation, and in a few lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from coterie.reproduce.cell import Checked, Outcomes, Run
+from coterie.reproduce.suite.scores import NOT_TOLD, TOLD, OnCase, mean_ranks, read
+from coterie.reproduce.suite.targets import HALVES, OURS, of_half
+from coterie.reproduce.tables.suite_cases import CASES, Case, Half
+from coterie.reproduce.tables.suite_contenders import BEST_TAU
+
+FINDERS = ("halves", "wecfl-auto", "ifca-auto", "fesem-auto", "fedgroup-auto", "fesem-cam-auto", "stocfl-0.5", "cfl")
+MARKS = {True: "holds", False: "does NOT hold", None: "not known yet"}
+INTRODUCTION = """\
+# The suite: methods that are told nothing
+
+Written by `coterie reproduce --report` from `results/suite/`. 24 federations of every kind, three seeds; the same
+model, rounds, clients per round and local steps per visit for all contenders. The list, the budgets and the seeds were
+fixed before [Halves](halves.md) was tuned. It was developed on one half of the federations; the other was held out.
+
+- **Not told:** the method gets the clients and nothing else, as a user has it. `-auto` is `k: auto`, `stocfl-0.5` is
+  StoCFL with its default tau, FedEM has its three components. All have their defaults; nothing was tuned.
+- **Told:** `-true` is given the true number of clusters, `oracle` the clusters themselves, and `stocfl-best` is the
+  best of five tau by test score, which cannot be had in practice. The first two are run where there are several kinds
+  of clients.
+- **Score:** accuracy in percent, and for the regression 100 R² (at least 0). Each client counts the same. Mean over
+  the last three rounds, then over seeds. A run that diverges scores 0.
+- **Budget:** local steps of each model that is trained. Ditto, StoCFL and CAM train two models per visit, FedEM three;
+  Halves, StoCFL, FedGroup and `k: auto` train beside it to find clusters. The column *cost* has the seconds of a run
+  in those of FedAvg. FeSEM-CAM's warm-up is taken from its rounds. StoCFL represents clients by ten steps of full
+  batches, as its authors' code does.
+- **Test samples:** at least 2,000, but for the two federations of `digits`, which has 1,797 samples in all (720 of
+  them for tests).
+"""
+
+
+def markdown(results: Outcomes, runs: Mapping[str, Run]) -> str:
+    """docs/suite.md."""
+    cases = read(results, runs)
+    lines = [INTRODUCTION, "## Federations", "", *_federations(), ""]
+    for half in ("held-out", "development"):
+        mine = [one for one in cases if one.half == half]
+        lines += [f"## {half.capitalize()} half", "", "Targets of Halves:", "", *map(_target, of_half(half, mine)), ""]
+        lines += _ranking(mine)
+        for title, names in (("Not told", NOT_TOLD), ("Told", TOLD)):
+            lines += [f"**{title}.** Scores; the best of all contenders is bold.", "", *_scores(mine, names), ""]
+        lines += [
+            "**Clusters found**, seed by seed, and the mean adjusted Rand index where there is a truth.",
+            *("", *_found(mine), ""),
+        ]
+    return "\n".join([*lines, "`coterie reproduce suite`"]) + "\n"
+
+
+def summary(results: Outcomes, runs: Mapping[str, Run]) -> str:
+    """For a terminal: per half the targets, and the ranking so far."""
+    cases = read(results, runs)
+    lines = []
+    for half in HALVES:
+        mine = [one for one in cases if one.half == half]
+        started = _started(mine)
+        lines += [f"{half} half, {len(started)} of {len(mine)} federations begun"]
+        for name, rank in _ranked(started):
+            lines.append(f"  {name:16s} rank {rank:5.2f}  score {np.mean([one.mean(name) for one in started]):5.1f}")
+        lines += [f"  {MARKS[c.holds]}: {c.text}" + (f" ({c.note})" if c.note else "") for c in of_half(half, mine)]
+    return "\n".join(lines)
+
+
+def _started(cases: Sequence[OnCase]) -> list[OnCase]:
+    """Federations that Halves and at least one other contender were run on, with a seed in common."""
+    return [one for one in cases if OURS in one.runs and len(one.runs) > 1 and one.seeds()]
+
+
+def _ranked(started: Sequence[OnCase]) -> list[tuple[str, float]]:
+    return sorted(mean_ranks(started).items(), key=lambda pair: pair[1])
+
+
+def _target(checked: Checked) -> str:
+    text = checked.text.partition(": ")[2]
+    return f"- {text}: **{MARKS[checked.holds]}**" + (f" ({checked.note})" if checked.note else "")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _head(cells: Sequence[str]) -> list[str]:
+    return [_row(cells), "|" + "---|" * len(cells)]
+
+
+def _federations() -> list[str]:
+    head = _head(("federation", "half", "clients", "per round", "kinds of clients", "model", "rounds", "local steps"))
+    return [*head, *(_row(_about(half, case)) for half, case in CASES)]
+
+
+def _about(half: Half, case: Case) -> tuple[str, ...]:
+    kinds = "all differ" if case.clusters is None else str(case.clusters) + ("" if case.crisp else " (not crisp)")
+    steps = f"{case.local['steps']} of batch {case.local['batch']}, lr {case.local['lr']:g}"
+    share = f"{case.participation:.0%}"
+    return case.name, half, str(_clients(case)), share, kinds, str(case.model["name"]), str(case.rounds), steps
+
+
+def _clients(case: Case) -> int:
+    partition = case.data.get("partition", case.data)
+    inner = partition.get("partition", partition)
+    return int(inner.get("clients", 30))  # the people of UCI-HAR
+
+
+def _ranking(cases: Sequence[OnCase]) -> list[str]:
+    started = _started(cases)
+    if not started:
+        return ["Nothing was run yet.", ""]
+    text = f"Means over {len(started)} of {len(cases)} federations; ranks are among those that are told nothing."
+    head = _head(("contender", "mean rank", "mean score", "mean distance to the best of all", "cost"))
+    rows = []
+    ranked = _ranked(started)
+    told = [name for name in TOLD if all(name in one.runs for one in started)]
+    for name, rank in (*((name, f"{rank:.2f}") for name, rank in ranked), *((name, "told") for name in told)):
+        score = np.mean([one.mean(name) for one in started])
+        below = np.mean([one.below(name, one.best())[0] for one in started])
+        rows.append(_row((name, rank, f"{score:.1f}", f"{below:.1f}", _cost(name, started))))
+    return [text, "", *head, *rows, ""]
+
+
+def _cost(name: str, started: Sequence[OnCase]) -> str:
+    if name == BEST_TAU or not all("fedavg" in one.runs for one in started):
+        return ""
+    seconds = [sum(run.seconds for one in started for run in one.runs[who].values()) for who in (name, "fedavg")]
+    counts = [sum(len(one.runs[who]) for one in started) for who in (name, "fedavg")]
+    return f"{(seconds[0] / counts[0]) / (seconds[1] / counts[1]):.1f}"
+
+
+def _scores(cases: Sequence[OnCase], names: Sequence[str]) -> list[str]:
+    rows = [_row((one.case.name, *(_score(one, name) for name in names))) for one in cases if one.runs]
+    return [*_head(("federation", *names)), *rows] if rows else ["Nothing was run yet."]
+
+
+def _score(one: OnCase, name: str) -> str:
+    if name not in one.runs:
+        return ""
+    values = [run.score for run in one.runs[name].values()]
+    text = f"{np.mean(values):.1f}" + (f" ± {np.std(values):.1f}" if len(values) > 1 else "")
+    return f"**{text}**" if one.seeds() and one.best() == name else text
+
+
+def _found(cases: Sequence[OnCase]) -> list[str]:
+    rows = []
+    for one in cases:
+        if not one.runs:
+            continue
+        kinds = "all differ" if one.case.clusters is None else str(one.case.clusters)
+        rows.append(_row((one.case.name, kinds, *(_clusters(one, name) for name in FINDERS))))
+    return [*_head(("federation", "kinds", *FINDERS)), *rows] if rows else ["Nothing was run yet."]
+
+
+def _clusters(one: OnCase, name: str) -> str:
+    runs = one.runs.get(name, {})
+    agreed = [run.ari for _, run in sorted(runs.items()) if run.ari is not None]
+    counted = " ".join(str(run.clusters) for _, run in sorted(runs.items()))
+    several = (one.case.clusters or 1) > 1  # with one kind of clients the index says no more than the number
+    return counted + (f" ({np.mean(agreed):.2f})" if agreed and several else "")

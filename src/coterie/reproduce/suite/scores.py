@@ -1,0 +1,101 @@
+"""What contenders scored on the suite's federations, seed by seed, and how they rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.reproduce.cell import Outcome, Outcomes, Run
+from coterie.reproduce.tables.suite_cases import CASES, LAST, Case, Half
+from coterie.reproduce.tables.suite_contenders import BEST_TAU, CONTENDERS, TAUS
+
+STOCFL = tuple(f"stocfl-{tau:g}" for tau in TAUS)
+NOT_TOLD = tuple(contender.name for contender in CONTENDERS if not contender.told)
+TOLD = (*(contender.name for contender in CONTENDERS if contender.told and contender.name not in STOCFL), BEST_TAU)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run: its score in points, how many clusters it ended with, how well they agree with the true ones."""
+
+    score: float
+    clusters: int
+    ari: float | None
+    seconds: float
+
+
+def seen(outcome: Outcome, case: Case) -> Seen:
+    """What counts of an outcome. A run that diverged scores 0, and so does a regression that explains nothing."""
+    values = 100 * outcome.column(case.score)[-LAST:]
+    score = float(np.mean(values)) if len(values) else 0.0
+    ari = outcome.column("ari")
+    return Seen(
+        score=max(score, 0.0) if math.isfinite(score) else 0.0,
+        clusters=int(outcome.column("clusters")[-1]),
+        ari=float(ari[-1]) if len(ari) and math.isfinite(ari[-1]) else None,
+        seconds=outcome.seconds,
+    )
+
+
+@dataclass(frozen=True)
+class OnCase:
+    """All that was run on one federation, by contender and seed."""
+
+    half: Half
+    case: Case
+    runs: Mapping[str, Mapping[int, Seen]]
+    expected: tuple[str, ...]  # contenders that are run here
+
+    def seeds(self, *contenders: str) -> list[int]:
+        """The seeds that each of these has; without any named, that every contender has that was run at all."""
+        each = [set(self.runs.get(name, {})) for name in contenders or self.runs]
+        return sorted(set.intersection(*each)) if each else []
+
+    def mean(self, contender: str) -> float:
+        """The mean score over the seeds that all have: only these are compared."""
+        return float(np.mean([self.runs[contender][seed].score for seed in self.seeds()]))
+
+    def best(self) -> str:
+        """The contender with the highest mean score; the first of equals."""
+        return max((name for name in (*NOT_TOLD, *TOLD) if name in self.runs), key=self.mean)
+
+    def below(self, contender: str, other: str) -> tuple[float, float]:
+        """How far a contender is below another on average, and the standard error of it (0 for a single seed)."""
+        mine, theirs = self.runs[contender], self.runs[other]
+        apart = np.array([theirs[seed].score - mine[seed].score for seed in self.seeds(contender, other)])
+        error = float(apart.std(ddof=1)) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        return float(apart.mean()), error
+
+
+def read(results: Outcomes, runs: Mapping[str, Run]) -> list[OnCase]:
+    """Everything there is. runs: those of the table, by the name of their cell."""
+    return [_on_case(half, case, results, runs) for half, case in CASES]
+
+
+def _on_case(half: Half, case: Case, results: Outcomes, runs: Mapping[str, Run]) -> OnCase:
+    found: dict[str, dict[int, Seen]] = {}
+    here = [c.name for c in CONTENDERS if f"{half}/{case.name}/{c.name}" in runs]
+    for name in here:
+        outcomes = results.of(runs[f"{half}/{case.name}/{name}"])
+        if outcomes:
+            found[name] = {outcome.seed: seen(outcome, case) for outcome in outcomes}
+    expected = tuple(name for name in here if name not in STOCFL or name in NOT_TOLD)
+    if set(STOCFL) <= set(found):
+        best = max(STOCFL, key=lambda name: np.mean([one.score for one in found[name].values()]))
+        found[BEST_TAU] = found[best]
+    kept = {name: by_seed for name, by_seed in found.items() if name in (*NOT_TOLD, *TOLD)}
+    return OnCase(half, case, kept, (*expected, BEST_TAU))
+
+
+def mean_ranks(cases: Sequence[OnCase]) -> dict[str, float]:
+    """Of those that are told nothing: 1 is the best, equals share their places; the mean over federations."""
+    from scipy.stats import rankdata
+
+    if not cases:
+        return {}
+    names = [name for name in NOT_TOLD if all(name in one.runs for one in cases)]
+    places = [rankdata([-round(one.mean(name), 6) for name in names]) for one in cases]
+    return dict(zip(names, np.mean(places, axis=0).tolist(), strict=True))
