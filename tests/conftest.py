@@ -29,6 +29,8 @@ from coterie.data.targets import TargetScale
 
 ROOT = Path(__file__).parent.parent  # of the repository
 PAPERS = [name for name in METHODS.places if name not in HOMES]  # without authors' variants and ablations
+TOLD = ("given", "oracle")  # which are told the clusters: they need data that has them, and a simulation
+UNTOLD = [name for name in PAPERS if name not in TOLD]
 
 
 def pytest_configure() -> None:

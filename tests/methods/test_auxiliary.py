@@ -11,7 +11,7 @@ from scripted import LOCAL, ScriptedAsk, fitted
 from torch import nn
 
 import coterie
-from conftest import PAPERS, column, linear, make_federation, raises, vector
+from conftest import UNTOLD, column, linear, make_federation, raises, vector
 from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, Model, StoCFL
 from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
@@ -73,7 +73,7 @@ class Writing(Sequential):
         return super().visit(visit)
 
 
-@pytest.mark.parametrize("name", [*PAPERS, *VARIANTS])
+@pytest.mark.parametrize("name", [*UNTOLD, *VARIANTS])
 def test_an_optimiser_state_is_written_once_a_round(name: str) -> None:
     """A second training of one client with the same state in one round would be auxiliary, or of another model."""
     method = VARIANTS[name] if name in VARIANTS else of_the_catalogue(name)

@@ -15,10 +15,11 @@ from rich.console import Console
 from scripted import LOCAL, TWO, ScriptedAsk, a_fit, assert_same, fitted, make_cohort, make_roster, on, played, silence
 
 import coterie
-from coterie import FLHC, IFCA, FedEM, FedSoft, Local
+from coterie import FLHC, IFCA, FedEM, FedSoft, Fitted, Local, WeCFL
 from coterie.core.cohort import Counted
-from coterie.methods.auto_k import ASKED, AutoK, random_models
+from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import at_least
+from coterie.methods.count_by_halves import ASKED, count_by_halves
 from coterie.tools.cli.console import progress
 from coterie.training.build import build
 from coterie.training.config import read
@@ -40,17 +41,96 @@ def directions(*ids: int) -> Any:
     return answer
 
 
-def test_more_than_the_cohort_is_asked() -> None:
-    """Two of a kind take part; the rule sees all thirty clients, and two kinds."""
+def halves(*ids: int, kinds: int = 2, noise: float = 0.1) -> Any:
+    """Kind i % kinds moves to corner i % kinds of a hypercube; the two halves of a client differ by noise."""
+
+    def answer(tasks: Any) -> Any:
+        assert [(a_fit(t).half, a_fit(t).sketch, a_fit(t).send, a_fit(t).keep) for t in tasks] == [
+            (0, 256, False, False),
+            (1, 256, False, False),
+        ]
+        assert all(a_fit(t).local == Local(steps=50, lr=LOCAL.lr) for t in tasks)
+        rng = np.random.default_rng(0)
+        replies = []
+        for _ in tasks:
+            corners = torch.eye(max(kinds, 2))[[i % kinds for i in ids]] + noise * torch.from_numpy(
+                rng.normal(size=(len(ids), max(kinds, 2)))
+            )
+            replies.append(
+                Fitted(torch.tensor(ids), torch.full((len(ids),), 10), torch.zeros(len(ids)), sketch=corners)
+            )
+        return replies
+
+    return answer
+
+
+def test_two_halves_of_more_than_the_cohort_are_asked_for() -> None:
+    """Two of a kind take part; all thirty clients are seen, and two kinds."""
     centers = random_models("auto", TWO, ROSTER, np.random.default_rng(0))
     cohort = make_cohort([2, 4], ROSTER)
-    ask = ScriptedAsk(directions(*range(30)))
+    ask = ScriptedAsk(halves(*range(30)))
     assert len(AutoK(IFCA(local=LOCAL)).choose(centers, cohort, ask)) == 2
+    assert [on(task) for task in ask.asked[0]] == [list(range(30))] * 2
+    (told,) = cohort.counted
+    assert (told.k, told.clients, told.rule) == (2, 30, "auto (halves)")
+    # |b - mean|^2 is 1/2 + 2 * 0.1^2 with one cluster and 2 * 0.1^2 with two, about: R2 = 0.5 / 0.52 = 0.96.
+    assert dict(told.scores)[2] == pytest.approx(0.96, abs=0.01)
+    assert dict(told.scores)[1] == 0.0
+    assert "predict one half of the clients' data from the other 96% better than one does" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "noise", "k", "reason"),
+    [
+        (1, 0.1, 1, "no split predicts"),
+        (3, 0.1, 3, "that many predict"),
+        (2, 9.0, 1, "no split predicts"),  # too noisy to tell
+        (15, 0.01, 11, "15 clusters predict"),  # more than may be chosen
+    ],
+)
+def test_as_many_as_two_halves_show(kinds: int, noise: float, k: int, reason: str) -> None:
+    cohort = make_cohort([2, 4], ROSTER)
+    ask = ScriptedAsk(halves(*range(30), kinds=kinds, noise=noise))
+    assert count_by_halves(torch.zeros(2), LOCAL, cohort, ask) == k
+    assert cohort.counted[0].reason.startswith(reason)
+
+
+def test_k_means_counts_once_and_keeps_to_it() -> None:
+    method = WeCFL(k="auto", local=LOCAL)
+    state = method.init(TWO, ROSTER, np.random.default_rng(0))
+    cohort, spots = make_cohort(range(30), ROSTER), [[0.0, 9.0], [9.0, 0.0]]
+    moved = fitted({i: spots[i % 2] for i in range(30)})
+    state = method.round(state, cohort, ScriptedAsk(halves(*range(30)), moved))
+    assert state.centers.tolist() in (spots, spots[::-1])
+    again = make_cohort(range(30), ROSTER)
+    state = method.round(state, again, ScriptedAsk(moved))
+    assert len(state.centers) == 2
+    assert again.counted == []
+
+
+def test_fl_hc_counts_when_it_clusters_and_not_before() -> None:
+    method = FLHC(k="auto", warmup=1, local=LOCAL)
+    state = method.init(TWO, ROSTER, np.random.default_rng(0))
+    spots = [[0.0, 9.0], [9.0, 0.0]]
+    moved = fitted({i: spots[i % 2] for i in range(30)})
+    state = method.round(state, make_cohort(range(30), ROSTER), ScriptedAsk(moved))
+    assert len(state.centers) == 1
+    cohort = dataclasses.replace(make_cohort(range(30), ROSTER), round=1)
+    state = method.round(state, cohort, ScriptedAsk(halves(*range(30)), moved))
+    assert len(state.centers) == 2
+
+
+def test_more_than_the_cohort_is_asked() -> None:
+    """Two of a kind take part; the rule sees all thirty clients, and two kinds."""
+    centers = random_models("silhouette", TWO, ROSTER, np.random.default_rng(0))
+    cohort = make_cohort([2, 4], ROSTER)
+    ask = ScriptedAsk(directions(*range(30)))
+    assert len(AutoK(IFCA(local=LOCAL), "silhouette").choose(centers, cohort, ask)) == 2
     assert on(ask.asked[0]) == list(range(30))
     (told,) = cohort.counted
     assert (told.k, told.clients, told.reason) == (2, 30, "the largest mean silhouette")
     assert dict(told.scores)[2] > 0.9
-    assert str(told).startswith("k = 2 by auto, from 30 clients: the largest mean silhouette (score by k: 2: 0.9")
+    assert str(told).startswith("k = 2 by silhouette, from 30 clients: the largest mean silhouette (score by k: 2: 0.9")
 
 
 @pytest.mark.parametrize("plain", [IFCA(local=LOCAL), FedEM(local=LOCAL), FedSoft(local=LOCAL)])
@@ -60,9 +140,9 @@ def test_the_wrapper_is_the_method_with_k_auto(plain: Any) -> None:
     for method in (AutoK(plain), dataclasses.replace(plain, k="auto")):
         state = method.init(TWO, ROSTER, np.random.default_rng(0))
         assert len(centers_of(state)) == 12
-        ask = ScriptedAsk(directions(*range(30)), silence, silence)
+        ask = ScriptedAsk(halves(*range(30)), silence, silence)
         states.append(played(method, state, make_cohort([2, 4], ROSTER), ask))
-        assert on(ask.asked[0]) == list(range(30))
+        assert on(ask.asked[0][0]) == list(range(30))
         tasks.append(ask.asked[1] if isinstance(ask.asked[1], list) else [ask.asked[1]])
         assert states[-1] is state or len(centers_of(states[-1])) == 2  # FedSoft goes on where nobody votes
     assert_same(states[0], states[1])
@@ -127,7 +207,7 @@ def test_fl_hc_counts_by_its_metric() -> None:
     models = {i: [length[i], 0.001 * i] if i < 6 else [0.001 * i, length[i]] for i in range(12)}
     found = {}
     for metric in ("cosine", "euclidean"):
-        method = FLHC(k="auto", warmup=0, metric=metric, linkage="average", local=LOCAL)
+        method = FLHC(k="silhouette", warmup=0, metric=metric, linkage="average", local=LOCAL)
         state = method.init(TWO, roster, np.random.default_rng(0))
         stem = state.centers[0]
         reply = fitted({i: (stem + torch.tensor(m)).tolist() for i, m in models.items()})

@@ -16,7 +16,7 @@ from scripted import played, variant
 from torch import Tensor, nn
 
 import coterie
-from conftest import PAPERS, few
+from conftest import UNTOLD, few
 from coterie import CFL, IFCA, Composed, Federation, FedGroup, FeSEM, Local, Model, StoCFL, WeCFL
 from coterie.client.memory import Memory
 from coterie.core.codec import pack
@@ -34,8 +34,8 @@ from coterie.training.ask import RoundAsk
 
 LOCAL = Local(steps=5, batch="full", lr=0.5)
 MODEL = Model(lambda: nn.Linear(8, 4))
-NAMES = PAPERS
-ONE_MODEL = {"fedavg", "fedprox", "ditto", "fedavg+", "fedprox+"}  # everyone in one cluster, by definition
+NAMES = UNTOLD
+ONE_MODEL = {"local", "fedavg", "fedprox", "ditto", "fedavg+", "fedprox+"}  # everyone in one cluster, by definition
 SOFT = {"fedem", "fedsoft"}
 APART = {"fesem", "wecfl", "fedgroup", "fedgrouprox", "fl+hc", "composed", "fesem-cam", "wecfl-cam", "fedgroup-cam"}
 SOME = ("halves", "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "cfl", "stocfl", "ifca-cam")  # for every day

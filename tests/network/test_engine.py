@@ -15,7 +15,7 @@ import torch
 from local_transport import groups, transport_of, worker
 
 import coterie
-from conftest import PAPERS, few, raises
+from conftest import UNTOLD, few, raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
 from coterie.engines.factory import local_of
@@ -78,7 +78,7 @@ def same(one: Result[Any], other: Result[Any]) -> None:
 WRAPPED = {"cam": ("method.base.name=ifca", "method.base.k=2")}
 
 
-@pytest.mark.parametrize("method", few(PAPERS, "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "ifca-cam"))
+@pytest.mark.parametrize("method", few(UNTOLD, "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "ifca-cam"))
 def test_every_method_gives_the_bits_of_one_process(method: str, tmp_path: Path) -> None:
     made = config(f"method.name={method}", *WRAPPED.get(method, ()))
     there = train_with_clients(transport_of(groups(CLIENTS), tmp_path / "clients"), made, tmp_path / "run")

@@ -14,7 +14,7 @@ from loopback import Loopback
 from torch import nn
 
 import coterie
-from conftest import PAPERS, linear, make_federation, raises, vector
+from conftest import UNTOLD, linear, make_federation, raises, vector
 from coterie.client.answers import Moment
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
@@ -77,7 +77,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "normed": Scenario(build=normed, compress=True),
 }
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    **{name: (name, {}) for name in PAPERS},
+    **{name: (name, {}) for name in UNTOLD},
     "fedsoft from centers": ("fedsoft", {"start_from": "centers", "select": 2}),
     "ifca-cam by accuracy, cluster first": (
         "cam-authors",

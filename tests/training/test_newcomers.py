@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import coterie
-from conftest import PAPERS, few, raises
+from conftest import UNTOLD, few, raises
 from coterie import CFL, FLHC, Federation, Local
 from coterie.core.codec import pack
 from coterie.core.model import Model
@@ -188,7 +188,7 @@ def test_a_count_of_clients_is_one_of_those_that_train() -> None:
 
 @pytest.mark.covering
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("name", few(PAPERS, *SOME))
+@pytest.mark.parametrize("name", few(UNTOLD, *SOME))
 def test_newcomers_are_asked_nothing_before_the_last_round_is_over(name: str, participation: float) -> None:
     """Rounds 0..2 are training and its evaluations; what is asked of newcomers is asked in round 3, keeps nothing, and
     is asked of nobody else."""
@@ -205,7 +205,7 @@ def test_newcomers_are_asked_nothing_before_the_last_round_is_over(name: str, pa
 
 @pytest.mark.covering
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("name", few(PAPERS, *SOME))
+@pytest.mark.parametrize("name", few(UNTOLD, *SOME))
 def test_every_method_scores_both_those_it_trained_on_and_newcomers(name: str, participation: float) -> None:
     result = ran(name, participation).result
     kept = newcomers(1)
@@ -227,7 +227,7 @@ def test_every_method_scores_both_those_it_trained_on_and_newcomers(name: str, p
 
 @pytest.mark.covering
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("name", few(PAPERS, *SOME))
+@pytest.mark.parametrize("name", few(UNTOLD, *SOME))
 def test_training_is_that_of_a_federation_without_them(name: str, participation: float) -> None:
     """Those who train, taken out and numbered anew, train to the same scores: no method mixes up ids and places."""
     with_them = ran(name, participation).result
@@ -241,7 +241,7 @@ def test_training_is_that_of_a_federation_without_them(name: str, participation:
     assert [e.asked for e in with_them.history] == [e.asked for e in alone.history]
 
 
-@pytest.mark.parametrize("name", few(PAPERS, *SOME))
+@pytest.mark.parametrize("name", few(UNTOLD, *SOME))
 def test_newcomers_find_the_place_that_admit_finds_for_them(name: str) -> None:
     """The same data brought by strangers: `admit` uses the same rule. StoCFL may name new clusters by their order."""
     result = ran(name).result
@@ -251,7 +251,7 @@ def test_newcomers_find_the_place_that_admit_finds_for_them(name: str) -> None:
     torch.testing.assert_close(served.clients.loss, met(result).clients.loss, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", few(PAPERS, *SOME))
+@pytest.mark.parametrize("name", few(UNTOLD, *SOME))
 def test_every_method_predicts_for_newcomers_as_they_were_scored(name: str) -> None:
     """The share of its own six test samples that `predict` gets right is the newcomer's accuracy."""
     result = ran(name, 0.5).result
@@ -280,7 +280,7 @@ def test_newcomers_are_met_alike_by_workers(name: str) -> None:
 
 
 def test_all_methods_keep_the_same_clients_back() -> None:
-    found = {name: tuple(met(ran(name, 0.5).result).clients.ids.tolist()) for name in PAPERS}
+    found = {name: tuple(met(ran(name, 0.5).result).clients.ids.tolist()) for name in UNTOLD}
     assert set(found.values()) == {tuple(newcomers(1))}
     assert tuple(met(ran("fedavg", seed=2).result).clients.ids.tolist()) == tuple(newcomers(2)) != tuple(newcomers(1))
 

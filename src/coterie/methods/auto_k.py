@@ -1,8 +1,9 @@
 """k: auto for methods that begin with K random models: a rule reads K off what clients learn from a common start.
 
 The method draws more models than a rule may choose, and its first round begins with the question how many are needed:
-`ASKED` clients, or all there are, train from the first model (the few of a round may not show every kind), and the rule
-looks at the directions in which they move. `IFCA(k="auto")` is `AutoK(IFCA(), "auto")`.
+`ASKED` clients, or all there are, train from the first model (the few of a round may not show every kind). "auto" looks
+at two halves of each client's data (see `count_by_halves`), the other rules at the directions in which clients move.
+`IFCA(k="auto")` is `AutoK(IFCA(), "auto")`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from coterie.core.references import All
 from coterie.core.tasks import Evaluate, Fit
 from coterie.methods.cluster_count import MOST, ClusterCount, at_least, count, enough_clients
 from coterie.methods.contract import Ask, admitted
+from coterie.methods.count_by_halves import ASKED, count_by_halves
 
-ASKED = 240  # clients that a rule looks at before the first round, if there are so many
 T = TypeVar("T")
 
 
@@ -53,10 +54,16 @@ class AutoK:
         models: Tensor = state if isinstance(state, Tensor) else state.centers
         if isinstance(self.rule, int) or len(models) < MOST:
             return state
-        reply = ask(Fit(All(models[0]), local=self.base.local, keep=False, on=at_least(ASKED, cohort)))
-        directions = functional.normalize(reply.models - models[0])
-        kept = models[: count(directions, self.rule, torch.ones(len(directions), dtype=torch.float64), cohort)]
+        kept = models[: self.many(models[0], cohort, ask)]
         return kept if isinstance(state, Tensor) else dataclasses.replace(state, centers=kept)
+
+    def many(self, start: Tensor, cohort: Cohort, ask: Ask) -> int:
+        """How many models the rule wants."""
+        if self.rule == "auto":
+            return count_by_halves(start, self.base.local, cohort, ask)
+        reply = ask(Fit(All(start), local=self.base.local, keep=False, on=at_least(ASKED, cohort)))
+        directions = functional.normalize(reply.models - start)
+        return count(directions, self.rule, torch.ones(len(directions), dtype=torch.float64), cohort)
 
     def predictor(self, state: Any) -> Evaluate:
         """The method's own."""

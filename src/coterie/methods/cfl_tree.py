@@ -29,6 +29,7 @@ class Tree(Clusters):
     new_of: Tensor  # (F,) the number of the part that was split off
     stems: Tensor  # (F, P) the model at the fork
     directions: Tensor  # (F, 2, d) mean update of the part that stayed and of the part that left
+    first: float = 0.0  # the norm of the longest update of the first round; 0 before it
 
     def measured_from(self) -> Tensor:
         """The models at the forks."""

@@ -35,6 +35,7 @@ from coterie.methods.composed_clustering import LowerLevel
 from coterie.methods.composed_groups import averaged_by_place, overlapping, regrouped
 from coterie.methods.composed_kit import Kit, Represented
 from coterie.methods.contract import Ask, admitted
+from coterie.methods.count_by_halves import with_k
 from coterie.methods.hard_clusters import assigned, by_angle, joined_by_loss
 
 
@@ -71,6 +72,10 @@ class Composed(LowerLevel):
 
     def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
         """Represent and cluster, where it is time to; train; average what is together."""
+        by_number = self.representation != "losses" and not self.by_cosine and self.threshold is None
+        if self.k == "auto" and by_number and cohort.round >= self.first:
+            now = len(state.centers) if state.means.numel() else 0
+            return with_k(self, now, state.centers[0], cohort, ask).round(state, cohort, ask)
         enough = self.when == "every" or not too_few(self.k, cohort)
         clustering = enough and not state.done and cohort.round >= self.first
         if self.representation == "losses":

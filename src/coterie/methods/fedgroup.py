@@ -28,10 +28,12 @@ from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, admitted
+from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.fedgroup_cold_start import Grouping, Groups, alike, grouped
 from coterie.methods.hard_clusters import averaged, by_angle
 
 
+@counts_by_halves
 @dataclass(frozen=True, config=STRICT)
 class FedGroup:
     """Groups found once, by decomposed cosine similarity of first updates; then FedAvg in each."""

@@ -33,9 +33,11 @@ from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, first_clients
 from coterie.methods.contract import Ask, admitted
+from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 
 
+@counts_by_halves
 @dataclass(frozen=True, config=STRICT)
 class FeSEM:
     """k-means over client models; the centroids are the cluster models."""

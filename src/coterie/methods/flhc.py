@@ -30,6 +30,7 @@ from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, too_few
 from coterie.methods.contract import Ask, admitted
+from coterie.methods.count_by_halves import with_k
 from coterie.methods.flhc_hierarchy import Hierarchy, clustered, joined_by_update
 from coterie.methods.hard_clusters import averaged
 
@@ -68,7 +69,8 @@ class FLHC:
             w = mean(reply, weigh(reply, self.weights), empty=state.centers[0])
             return dataclasses.replace(state, centers=w[None])
         if state.stem is None:
-            return self.cluster(state, cohort, ask)
+            auto = self.k == "auto" and self.threshold is None
+            return (with_k(self, 0, state.centers[0], cohort, ask) if auto else self).cluster(state, cohort, ask)
         state = admitted(self, state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))

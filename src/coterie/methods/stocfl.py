@@ -4,8 +4,9 @@ Zeng et al., Stochastic Clustered Federated Learning, 2023 (Algorithm 1). A clie
 of an anchor model on its data, Psi(D_i) (line 6). Everyone starts as a cluster of one; clusters whose mean
 representations have a cosine above tau are merged (lines 9-16). Cluster models train with lambda/2 |theta - omega|^2
 towards the global model omega, which is trained beside them (lines 18-25).
-The server sees the single representations; after that, means are enough. A gradient of few samples may not tell
-clients apart: with 50 images each, four rotations became one cluster; with psi: {epochs: 10} they did not.
+The server sees the single representations; after that, means are enough. The paper finds tau by trial, and one gradient
+of few samples may not tell clients apart at any tau. With tau: auto, the default, two halves of each client's data say
+what tau is, and 50 local steps represent a client, unless psi is given. A number is the paper's tau.
 
 Only clients met so far take room: per cluster a model, a sum of representations and a count. A cluster that has not
 trained yet has no say in a merged model, so that tau = -1, lambda = 0 is FedAvg under any participation.
@@ -15,7 +16,7 @@ The authors' code is `stocfl-authors`.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
-from coterie.core.local import GRADIENT, Local
+from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
@@ -38,6 +39,7 @@ from coterie.methods.contract import Ask
 from coterie.methods.hard_clusters import averaged
 from coterie.methods.stocfl_clusters import Stochastic, merged, with_singletons
 from coterie.methods.stocfl_newcomers import joined_by_likeness, represented
+from coterie.methods.stocfl_tau import chosen, representing, with_tau
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -46,9 +48,9 @@ class StoCFL:
 
     paper: ClassVar[str] = "Zeng et al. 2023, arXiv:2303.00897"
 
-    tau: Cosine = 0.5  # clusters more alike than this are merged, newcomers as alike join; 1 never, -1 always
+    tau: Cosine | Literal["auto"] = "auto"  # clusters more alike than this merge, newcomers join; 1 never, -1 always
     lam: NonNegativeFloat = 0.05  # lambda, the pull towards the global model
-    psi: Local | None = None  # how a client is represented; the gradient of the anchor when not given
+    psi: Local | None = None  # how a client is represented; not given: the anchor's gradient or, tau: auto, 50 steps
     local: Local = Local()
     weights: Weighting = "size"
 
@@ -79,8 +81,10 @@ class StoCFL:
 
     def cluster(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """Lines 6-16: the unmet are clusters of one; clusters more alike than tau become one, the lowest number."""
-        parts = with_singletons(state, *represented(state, cohort.ids, self.psi or GRADIENT, ask))
-        into = greedy_merge(cosines(parts.psi), self.tau) if len(parts.psi) else torch.arange(0)
+        psi = representing(self.psi, self.tau, self.local)
+        state = with_tau(state, self.tau, psi, cohort, ask)
+        parts = with_singletons(state, *represented(state, cohort.ids, psi, ask))
+        into = greedy_merge(cosines(parts.psi), chosen(state, self.tau)) if len(parts.psi) else torch.arange(0)
         if torch.equal(into, torch.arange(len(state.centers))):  # nobody is new, nothing merged
             return state
         return merged(parts, into, begin=state.anchor)
@@ -93,5 +97,5 @@ class StoCFL:
         """A newcomer joins the cluster it is most like, if like enough; else it is one of its own, with that model."""
         if not len(state.centers):
             return self.cluster(state, cohort, ask)
-        ids, psi = represented(state, cohort.ids, self.psi or GRADIENT, ask)
-        return joined_by_likeness(state, ids, psi, self.tau, ask)
+        ids, psi = represented(state, cohort.ids, representing(self.psi, self.tau, self.local), ask)
+        return joined_by_likeness(state, ids, psi, chosen(state, self.tau), ask)

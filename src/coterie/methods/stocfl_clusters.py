@@ -24,6 +24,7 @@ class Stochastic(Clusters):
     psi: Tensor  # (K, d) sum of the members' representations
     members: Tensor  # (K,) how many there are
     trained: Tensor  # (K,) how many of them have had a part in the model
+    tau: float | None = dataclasses.field(default=None, kw_only=True)  # None: not chosen yet
 
     def measured_from(self) -> Tensor:
         """The anchor, on which everyone is represented."""

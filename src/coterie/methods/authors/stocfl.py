@@ -29,7 +29,7 @@ from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
+from coterie.core.types import STRICT, Cosine
 from coterie.methods.authors.rows import Rows
 from coterie.methods.contract import Ask
 from coterie.methods.stocfl import StoCFL
@@ -52,6 +52,7 @@ class Sampled(Stochastic):
 class StoCFLAuthors(StoCFL):
     """StoCFL as in its authors' code: a chain for the global model, clusters represented by sampled members."""
 
+    tau: Cosine = 0.5  # the authors' code has a value per data set
     weights: Weighting = "equal"
     global_update: Literal["parallel", "chain"] = "chain"
     cluster_vector: Literal["all_members", "sampled"] = "sampled"

@@ -13,19 +13,19 @@ METHODS: dict[str, Tree] = {
     "ifca": {"name": "ifca", "k": 4},
     "fesem": {"name": "fesem", "k": 4},
     "wecfl": {"name": "wecfl", "k": 4},
-    "cfl": {"name": "cfl"},
+    "cfl": {"name": "cfl", "eps1": 0.4, "eps2": 1.6},
     "fl+hc": {"name": "fl+hc"},
     "fedgroup": {"name": "fedgroup", "k": 4},
     "fedgrouprox": {"name": "fedgrouprox", "k": 4, "mu": 0.01},
-    "stocfl": {"name": "stocfl"},
+    "stocfl": {"name": "stocfl", "tau": 0.5},
     "fedem": {"name": "fedem", "k": 4},
     "fedsoft": {"name": "fedsoft", "k": 4, "centers_init": "random", "start_from": "own", "unvoted": "average"},
     "ifca-cam": {"name": "cam", "base": {"name": "ifca", "k": 4}, "warmup": 10},
     "fesem-cam": {"name": "cam", "base": {"name": "fesem", "k": 4}, "warmup": 10},
     "wecfl-cam": {"name": "cam", "base": {"name": "wecfl", "k": 4}, "warmup": 10},
     "fedgroup-cam": {"name": "cam", "base": {"name": "fedgroup", "k": 4}, "warmup": 10},
-    "stocfl-cam": {"name": "cam", "base": {"name": "stocfl"}, "warmup": 10},
-    "cfl-cam": {"name": "cam", "base": {"name": "cfl"}, "warmup": 10},
+    "stocfl-cam": {"name": "cam", "base": {"name": "stocfl", "tau": 0.5}, "warmup": 10},
+    "cfl-cam": {"name": "cam", "base": {"name": "cfl", "eps1": 0.4, "eps2": 1.6}, "warmup": 10},
 }
 
 
