@@ -140,6 +140,13 @@ def test_an_error_above_the_constant_predictors() -> None:
     assert "nothing useful was learnt" in said
 
 
+def test_rounding_is_no_error_where_every_target_is_the_same() -> None:
+    same = dataclasses.replace(WELL, loss=9.5e-15, rmse=9.7e-8, r2=None, constant=0.0)
+    assert warned(same) == ()
+    (said,) = warned(dataclasses.replace(same, loss=0.5))
+    assert "nothing useful was learnt" in said
+
+
 def test_guessing() -> None:
     data = coterie.Federation.from_arrays([(np.zeros((4, 2)), np.arange(4))] * 2)
     bad = Summary(9e20, 0.25, 0.1, 2, (1, 1), None, None)

@@ -131,7 +131,7 @@ class RoundAsk:
         return tuple(dataclasses.replace(m, name=names[m.client]) if m.client < len(names) else m for m in found)
 
     def _check_quorum(self) -> None:
-        """ScoredSplit over the round: a visit to one client alone does not stand or fall with that client."""
+        """Counted over the round: a visit to one client alone does not stand or fall with that client."""
         meant = max(len(self._cohort), len(self.asked))
         answered = meant - len(self.missing)
         needed = math.ceil(self._quorum * meant - 1e-9)
