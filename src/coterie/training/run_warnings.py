@@ -19,7 +19,7 @@ from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
 from coterie.training.events import RoundDone
 
-FAR = 100  # times the constant predictor's error, which no model comes to whose steps do not diverge
+FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
 ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
@@ -31,7 +31,7 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
     found = [
         _unscored(last.unscored if last is not None else (), scored, clients),
         _worse_than_constant(summary, local_of(method).lr, clients),
-        _guessing(summary, _outputs(clients)),
+        _guessing(summary, _outputs(clients), local_of(method).lr),
         _collapsed(method, summary),
         _left_behind(history, clients),
     ]
@@ -91,9 +91,15 @@ def _rounding(clients: Clients) -> float:
     return ROUNDING * (float(target.std.square().mean()) if target is not None else 1.0)
 
 
-def _guessing(summary: Summary, outputs: int | None) -> str | None:
+def _guessing(summary: Summary, outputs: int | None, lr: float) -> str | None:
     if summary.accuracy is None or not outputs or outputs < 2:
         return None
+    if summary.loss > FAR * math.log(outputs):
+        return (
+            f"a loss of {short(summary.loss)}, where guessing one of {outputs} classes has "
+            f"{short(math.log(outputs), 2)}: training diverged, whatever the accuracy; try local.lr={lr / 10:g} "
+            f"instead of {lr:g}, or local.clip=1"
+        )
     if summary.accuracy > 1 / outputs or summary.loss < math.log(outputs):
         return None
     return (
