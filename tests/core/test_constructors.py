@@ -11,10 +11,13 @@ import torch
 
 import coterie
 from conftest import raises
-from coterie import All, CoterieError, Evaluate, Fit, Local, Own, Pick, RunConfig, Score, WeCFL
+from coterie import All, CoterieError, Evaluate, Fit, Local, Mix, Own, Pick, RunConfig, Score, WeCFL
 from coterie.core.errors import suggest
 from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS
 from coterie.data.dataset import Dataset
+from coterie.data.domain import Domain
+from coterie.data.ragged import Ragged
+from coterie.data.scale import Scale
 from coterie.methods.fedavg import FedAvg
 from coterie.training.settings import Settings
 from coterie.zoo import MLP
@@ -28,7 +31,9 @@ NAMED = [places.find(name) for places in (METHODS, MODELS, DATASETS, PARTITIONS)
 
 
 @pytest.mark.parametrize(
-    "kind", list(dict.fromkeys([*BUILT, *NAMED, Settings, Dataset])), ids=lambda kind: kind.__name__
+    "kind",
+    list(dict.fromkeys([*BUILT, *NAMED, Settings, Dataset, Domain, Ragged, Scale])),
+    ids=lambda kind: kind.__name__,
 )
 def test_an_unknown_argument_is_named_by_the_librarys_own_error(kind: Any) -> None:
     with pytest.raises(CoterieError, match=r"nonsense.*unknown|unknown.*nonsense") as caught:
@@ -57,6 +62,8 @@ def test_a_value_of_the_wrong_kind_is_named_with_its_field() -> None:
         (lambda: Local(epochs=1, steps=1), "Local: give epochs or steps, not both"),
         (lambda: WeCFL(local=0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]
         (lambda: WeCFL(4, 0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]
+        (lambda: coterie.CAM(base="ifca"), "CAM.base: expected the method to wrap, for example IFCA(k=4), got"),
+        (lambda: coterie.CAM(base=coterie.IFCA), "CAM.base: expected the method to wrap"),
         (lambda: FedAvg(Local(), "size", 3, 4), "FedAvg: takes"),  # type: ignore[call-arg]
     ):
         with raises("argument-invalid") as caught:
@@ -84,6 +91,11 @@ def test_a_vector_where_a_reference_belongs_says_what_to_write() -> None:
         (lambda: Fit(All(W), Local(), anchor=W), "Fit.anchor: expected a reference"),  # type: ignore
         (lambda: All(All(W)), "All.theta: expected a tensor, got All(...)"),  # type: ignore
         (lambda: Pick(np.zeros((2, 3)), None), "Pick.centers: expected a tensor"),  # type: ignore
+        (lambda: Pick(torch.zeros(2, 3), [0, 1]), "Pick.labels: expected ByClient(...), got a list"),  # type: ignore
+        (
+            lambda: Mix(torch.zeros(2, 3), torch.ones(1, 2)),
+            "Mix.weights: expected ByClient(...) or Estimated(...), got",
+        ),  # type: ignore
         (lambda: Own("v", W), "Own.default: expected a reference"),  # type: ignore
         (lambda: Score(All(W)), "Score.centers: expected a tensor"),  # type: ignore
         (lambda: Evaluate(All(W)), "write Evaluate((All(w),))"),  # type: ignore

@@ -78,11 +78,25 @@ def test_one_hot_labels_and_probabilities_are_named_as_such(tmp_path: Path) -> N
 def test_labels_from_one_are_asked_about() -> None:
     with raises("data-labels", match=r"outside 0\.\.2; .*Do yours start at 1\?"):
         Federation.from_arrays([(X, LABELS + 1)], outputs=3).check()
-    with raises("model-shape"):
+    with (
+        pytest.warns(CoterieWarning, match="class 0 has no samples"),
+        raises("model-shape", match=r"only 3 outputs \(0\.\.2\)\. Do your labels start at 1\?"),
+    ):
         coterie.run("fedavg", [(X, LABELS + 1)], lambda: nn.Linear(2, 3), rounds=1)
     with raises("data-labels") as caught:
         Federation.from_arrays([(X, LABELS + 7)], outputs=3).check()
     assert "start at 1" not in str(caught.value)
+
+
+def test_labels_from_one_are_asked_about_where_nothing_says_how_many_classes_there_are(tmp_path: Path) -> None:
+    asked = "from 1 to 3 and are taken for 4 classes, .* Do yours start at 1"
+    with pytest.warns(CoterieWarning, match=asked):
+        assert Federation.from_arrays([(X, LABELS + 1)]).outputs == 4
+    np.savez(tmp_path / "one.npz", x=X, y=LABELS + 1)
+    with pytest.warns(CoterieWarning, match=asked):
+        NPZ(path=str(tmp_path / "one.npz"))()
+    assert Federation.from_arrays([(X, LABELS + 1)], task="classification").outputs == 4  # no warning
+    assert Federation.from_arrays([(X, LABELS * 2)]).outputs == 5
 
 
 def test_a_network_that_ends_in_a_softmax_is_told() -> None:

@@ -168,6 +168,16 @@ def test_a_center_without_votes_does_not_become_a_copy(unvoted: Any, second: lis
     close(state.centers, [[2.0, 12.0], second])
 
 
+def test_centers_without_votes_do_not_become_copies_of_each_other() -> None:
+    """Two of four have votes. The first of the others becomes the mean of all, the last keeps its model."""
+    centers = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    start = Soft(centers, ByClient.empty(torch.float32, (4,)), torch.zeros(2))
+    votes = {3: [1.0, 0.0, 0.0, 0.0], 11: [0.0, 1.0, 0.0, 0.0]}
+    ask = ScriptedAsk(scored(votes), fitted({3: [6.0, 0.0], 11: [0.0, 18.0]}, n=[30, 60]))
+    state = FedSoft(k=4, sigma=1e-9, local=LOCAL).round(start, make_cohort([3, 11], ROSTER), ask)
+    close(state.centers, [[6.0, 0.0], [0.0, 18.0], [2.0, 12.0], [3.0, 3.0]])
+
+
 @pytest.mark.parametrize("sigma", [1e-50, 5e-324])
 def test_any_sigma_can_be_drawn_by(sigma: float) -> None:
     """Three clients are to be drawn for center 1, for which nobody votes: u is zero in single precision."""

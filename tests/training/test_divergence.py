@@ -141,13 +141,28 @@ def test_an_error_above_the_constant_predictors() -> None:
     assert "nothing useful was learnt" in said
 
 
+def test_rounding_is_no_error_where_every_target_is_the_same() -> None:
+    same = dataclasses.replace(WELL, loss=9.5e-15, rmse=9.7e-8, r2=None, constant=0.0)
+    assert warned(same) == ()
+    (said,) = warned(dataclasses.replace(same, loss=0.5))
+    assert "nothing useful was learnt" in said
+
+
 def test_guessing() -> None:
     data = coterie.Federation.from_arrays([(np.zeros((4, 2)), np.arange(4))] * 2)
-    bad = Summary(9e20, 0.25, 0.1, 2, (1, 1), None, None)
+    bad = Summary(9.0, 0.25, 0.1, 2, (1, 1), None, None)
     (said,) = warnings_of(coterie.IFCA(k=2), bad, (), data)
     assert "no better than guessing one of 4 classes" in said
     assert warnings_of(coterie.IFCA(k=2), dataclasses.replace(bad, accuracy=0.3), (), data) == ()
     assert warnings_of(coterie.IFCA(k=2), dataclasses.replace(bad, loss=1.0), (), data) == ()
+
+
+def test_a_loss_that_only_divergence_gives_is_told_whatever_the_accuracy() -> None:
+    data = coterie.Federation.from_arrays([(np.zeros((4, 2)), np.arange(4))] * 2)
+    far = Summary(5.2e28, 0.97, 0.96, 2, (1, 1), None, None)
+    (said,) = warnings_of(coterie.IFCA(k=2), far, (), data)
+    assert said.startswith("a loss of 5.2e+28, where guessing one of 4 classes has 1.39: training diverged")
+    assert warnings_of(coterie.IFCA(k=2), dataclasses.replace(far, loss=12.0), (), data) == ()  # sure, and often wrong
 
 
 def test_everyone_in_one_cluster() -> None:

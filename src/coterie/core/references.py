@@ -52,6 +52,7 @@ class Pick(Reference):
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
+        check_table(self, "labels", ByClient)
 
     def row_of(self, client: int) -> int | None:
         """The client's row. None without a valid label: the client then cannot answer and is reported as missing."""
@@ -110,6 +111,7 @@ class Mix(Reference):
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
+        check_table(self, "weights", ByClient, Estimated)
 
 
 @explained
@@ -223,6 +225,18 @@ def length_of(ref: Ref) -> int:
 
 
 # ------------------------------------------------------------------------------------------------- checks
+
+
+def check_table(where: object, name: str, *kinds: type) -> None:
+    """A value per client is a table by id: a list or a tensor would be read by position."""
+    value = getattr(where, name)
+    if not isinstance(value, kinds):
+        wanted = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
+        raise CoterieError(
+            f"{type(where).__name__}.{name}: expected {wanted}, got {describe_value(value)}; "
+            "write ByClient(ids, values)",
+            code="task-invalid",
+        )
 
 
 def check_tensor(task: object, name: str) -> None:

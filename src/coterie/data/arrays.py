@@ -20,7 +20,7 @@ from coterie.data.domain import Domain
 from coterie.data.encoding import TablePlan
 from coterie.data.federation import Federation
 from coterie.data.frames import as_text, named_alike
-from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts
+from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts, warn_of_no_zero
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
 from coterie.data.split_by_time import latest
@@ -208,6 +208,7 @@ def from_arrays(
     regression = y.is_floating_point()
     if not regression and task is None and outputs is None and called is None and len(y):
         warn_of_amounts(y, "y", "If they are amounts, write task='regression'; if classes, task='classification'.")
+        warn_of_no_zero(y, "y", "If they are right as they are, write task='classification'.")
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     x, rows = torch.cat(table.xs), Ragged.of(table.train)
     plan = None if tables is None else tables.plan

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from coterie.core.constructors import explained
 from coterie.core.model import channels_last
 from coterie.core.types import Kind
 from coterie.data.encoding import TableScale
@@ -34,6 +35,7 @@ class Fault:
         return not bool((x if self.what == "x" else y).isfinite().all())
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Domain:
     """A table of samples, seen through a scale, a quarter turn or a change of labels."""

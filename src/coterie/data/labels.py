@@ -30,6 +30,18 @@ def warn_of_amounts(y: Tensor, where: str, remedy: str) -> None:
         )
 
 
+def warn_of_no_zero(y: Tensor, where: str, remedy: str) -> None:
+    """Labels 1..C, all of them there, are C + 1 classes of which nobody has the first."""
+    found = y.unique()
+    if len(found) > 1 and int(found[0]) == 1 and int(found[-1]) == len(found):
+        warnings.warn(
+            f"data: {where}: the labels go from 1 to {len(found)} and are taken for {len(found) + 1} classes, of which "
+            f"class 0 has no samples. Do yours start at 1? Subtract 1. {remedy}",
+            CoterieWarning,
+            stacklevel=2,
+        )
+
+
 def refuse_vectors(y: Tensor, where: str, task: Kind | None) -> None:
     """One-hot labels and probabilities are labels in a form that is not taken."""
     if task == "regression" or y.ndim != 2 or y.shape[1] < 2 or not len(y):

@@ -11,7 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from coterie.core.constructors import explained
 
+
+@explained
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """Lists of sample numbers, one per client, end to end."""

@@ -9,9 +9,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from coterie.core.constructors import explained
 from coterie.data.frames import column_names, columns
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Scale:
     """How stored numbers become inputs: (x / divisor - mean) / std, with numbers or tensors that fit a sample."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.core.errors import CoterieError
+from coterie.core.naming import client_name
 from coterie.core.seeds import Purpose, generator
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import held_out
@@ -40,7 +41,8 @@ def with_validation(federation: Federation, share: float, seed: int) -> Federati
     bare = np.flatnonzero(np.bincount(owner[~chosen], minlength=len(federation)) == 0)
     if len(bare):
         raise CoterieError(
-            f"validation: all training samples of client {bare[0]} are marked for validation; none is left to train on",
+            f"validation: all training samples of {client_name(federation.names, int(bare[0]))} are marked for "
+            "validation; none is left to train on",
             code="data-split",
         )
     return replace(

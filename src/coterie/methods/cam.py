@@ -29,7 +29,7 @@ from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.cam_ask import Residual
 from coterie.methods.cam_eq6 import interpolated
-from coterie.methods.cam_state import Additive, refuse_soft_clusters
+from coterie.methods.cam_state import Additive, Base, refuse_soft_clusters
 from coterie.methods.cam_warm_up import WarmUpBy, warmed_up, warmed_up_alone
 from coterie.methods.contract import Admits, Ask
 from coterie.methods.stocfl import StoCFL
@@ -41,7 +41,7 @@ class CAM:
 
     paper: ClassVar[str] = "Ma et al. 2023, NeurIPS 2023"
 
-    base: Any  # the clustered method; in a configuration {name: ..., its parameters}
+    base: Base  # the clustered method; in a configuration {name: ..., its parameters}
     warmup: NonNegativeInt = 10  # beta; the paper's experiments use 30 of 100 rounds
     warmup_by: WarmUpBy = "global"  # that many rounds of FedAvg for Theta_g, or of each client alone
     lam: NonNegativeFloat = 0.0  # lambda: pull of a client's model to its cluster's (Eq. 12)

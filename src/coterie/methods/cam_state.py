@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from pydantic import AfterValidator
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.references import All, Best, Pick
+from coterie.core.references import All, Best, Pick, describe_value
 from coterie.core.tasks import Evaluate
 from coterie.methods.cam_references import References
 from coterie.methods.contract import Admits
+
+
+def _is_method(given: Any) -> Any:
+    if isinstance(given, type) or not all(hasattr(given, name) for name in ("init", "round", "predictor")):
+        raise ValueError(f"expected the method to wrap, for example IFCA(k=4), got {describe_value(given)}")
+    return given
+
+
+Base: TypeAlias = Annotated[Any, AfterValidator(_is_method)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,7 +5,8 @@ over all clients that can take part (Eq. 6 normalises over those selected, which
 Without it everyone counts in every center with weight v_sk, which the draw approximates.
 
 By the paper's sigma a center that no sample votes for becomes the mean of all clients. Where one center has all the
-votes, that would make it a copy of that center, for good: then it keeps its model (`unvoted="distinct"`).
+votes, that would make it a copy of that center, and where several have none, copies of each other, for good: then such
+centers, but for one, keep their models (`unvoted="distinct"`).
 """
 
 from __future__ import annotations
@@ -62,8 +63,12 @@ def shares(ids: Tensor, u: Tensor, sigma: float, cohort: Cohort) -> Tensor:
 def of_everyone(v: Tensor, u: Tensor, sigma: float, unvoted: Unvoted) -> Tensor:
     """Weights (S, n) of all clients; zero for centers without a vote, which keep their models."""
     voted = (u > torch.tensor(sigma, dtype=u.dtype)).any(0)
-    copies = int(voted.sum()) == 1  # the mean of all clients would be the one center they vote for
-    return v * voted[:, None] if unvoted == "keep" or (unvoted == "distinct" and copies) else v
+    moves = voted.clone()
+    if unvoted == "average":
+        moves[:] = True
+    elif unvoted == "distinct" and int(voted.sum()) > 1 and not bool(voted.all()):
+        moves[int(voted.int().argmin())] = True  # the first of the others: a second mean of all would be its copy
+    return v * moves[:, None]
 
 
 def of_the_drawn(v: Tensor, select: int, again: bool, cohort: Cohort) -> Tensor:

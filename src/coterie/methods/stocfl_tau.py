@@ -13,8 +13,9 @@ from typing import Literal
 
 import torch
 
-from coterie.clustering.algorithms import cosines, greedy_merge
 from coterie.clustering.halves import SHOWN, halves_evidence
+from coterie.clustering.linkage import greedy_merge
+from coterie.clustering.similarity import cosines
 from coterie.core.cohort import Cohort, Counted
 from coterie.core.local import GRADIENT, Local
 from coterie.core.references import All

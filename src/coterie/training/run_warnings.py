@@ -14,11 +14,13 @@ from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.formatting import short
 from coterie.core.metrics import Summary
 from coterie.core.naming import client_name
+from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
 from coterie.training.events import RoundDone
 
-FAR = 100  # times the constant predictor's error, which no model comes to whose steps do not diverge
+FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
+ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
 
@@ -28,8 +30,8 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
     last = next((event for event in reversed(history) if event.summary is not None), None)
     found = [
         _unscored(last.unscored if last is not None else (), scored, clients),
-        _worse_than_constant(summary, local_of(method).rate),
-        _guessing(summary, _outputs(clients)),
+        _worse_than_constant(summary, local_of(method).rate, clients),
+        _guessing(summary, _outputs(clients), local_of(method).rate),
         _collapsed(method, summary),
         _left_behind(history, clients),
     ]
@@ -71,8 +73,8 @@ def _unscored(unscored: Sequence[Missing], scored: int, clients: Clients) -> str
     )
 
 
-def _worse_than_constant(summary: Summary, lr: float) -> str | None:
-    if summary.constant is None or summary.loss <= summary.constant:
+def _worse_than_constant(summary: Summary, lr: float, clients: Clients) -> str | None:
+    if summary.constant is None or summary.loss <= max(summary.constant, _rounding(clients)):
         return None
     said = (
         f"the error of the models (MSE {short(summary.loss)}) is above that of always saying the mean of a client's "
@@ -83,9 +85,21 @@ def _worse_than_constant(summary: Summary, lr: float) -> str | None:
     return f"{said}: nothing useful was learnt; try more rounds, more clusters, or another local.lr"
 
 
-def _guessing(summary: Summary, outputs: int | None) -> str | None:
+def _rounding(clients: Clients) -> float:
+    """The squared error up to which a model is right but for rounding, also where a constant is exactly right."""
+    target = clients.target if isinstance(clients, Federation) else None
+    return ROUNDING * (float(target.std.square().mean()) if target is not None else 1.0)
+
+
+def _guessing(summary: Summary, outputs: int | None, lr: float) -> str | None:
     if summary.accuracy is None or not outputs or outputs < 2:
         return None
+    if summary.loss > FAR * math.log(outputs):
+        return (
+            f"a loss of {short(summary.loss)}, where guessing one of {outputs} classes has "
+            f"{short(math.log(outputs), 2)}: training diverged, whatever the accuracy; try local.lr={lr / 10:g} "
+            f"instead of {lr:g}, or local.clip=1"
+        )
     if summary.accuracy > 1 / outputs or summary.loss < math.log(outputs):
         return None
     return (

@@ -42,6 +42,16 @@ def test_sizes_have_a_column_where_there_is_room_and_lines_where_there_is_none()
     assert "clients per cluster of wecfl: 10 10" in " ".join(narrow)
 
 
+def test_a_method_s_name_is_whole_beside_the_errors_of_a_regression() -> None:
+    errors = Summary(
+        1.02e10, None, None, 3, (12, 9, 19), None, None, rmse=1.01e5, mae=1.899e4, r2=-1.368, constant=1.15e10
+    )
+    lines = drawn([("fedgrouprox", errors, 1234.5)])
+    assert max(map(len, lines)) <= 80
+    for whole in ("method", "fedgrouprox", "1.02e+10", "1.15e+10", "-1.368", "1234.5"):
+        assert any(whole in line for line in lines), whole
+
+
 def test_a_progress_line_is_whole_at_80_columns() -> None:
     out = io.StringIO()
     with console.progress(Console(file=out, force_terminal=True, width=80, color_system=None), "fedgrouprox") as listen:

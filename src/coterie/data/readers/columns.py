@@ -15,7 +15,7 @@ from torch import Tensor
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.types import Kind
 from coterie.data.cells import is_hole, number_in, time_in
-from coterie.data.labels import refuse_vectors, warn_of_amounts
+from coterie.data.labels import refuse_vectors, warn_of_amounts, warn_of_no_zero
 from coterie.data.scale import Scale
 
 Channels: TypeAlias = Literal["first", "last"]
@@ -124,6 +124,7 @@ def outcome(column: Column, task: Kind | None = None, classes: int | None = None
     if task is None and classes is None:
         remedy = "If they are amounts, write task: regression (or store floats); if classes, task: classification."
         warn_of_amounts(labels, column.title, remedy)
+        warn_of_no_zero(labels, column.title, "If they are right as they are, write task: classification.")
     return labels, classes or int(labels.max()) + 1
 
 

@@ -267,7 +267,7 @@ def _host(host: str) -> str:
 def _name(name: str) -> str:
     if not re.fullmatch(NAME, name) or name.endswith(".pub") or name == "ca.crt":
         raise CoterieError(
-            f"--client {name}: write at most 64 messages, digits, '.', '_' or '-', a message or digit first, "
+            f"--client {name}: write at most 64 letters, digits, '.', '_' or '-', a letter or digit first, "
             "not ca.crt and not ending in .pub",
             code="option-invalid",
         )

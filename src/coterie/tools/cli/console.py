@@ -149,7 +149,10 @@ class Results:
         if Measurement.get(console, options.update(width=10_000), whole).maximum <= options.max_width:
             yield whole
             return
-        yield self.table(sizes=False)
+        bare = self.table(sizes=False)
+        if Measurement.get(console, options.update(width=10_000), bare).maximum > options.max_width:
+            bare.padding = (0, 1, 0, 0)  # names are broken only where even this is too wide
+        yield bare
         for name, summary, _ in self.rows:
             yield Text(f" clients per cluster of {name.strip()}: {_sizes(summary)}", style="dim")
 
