@@ -49,6 +49,15 @@ def test_a_number_nobody_has_takes_no_center_from_a_cluster() -> None:
     assert match_labels(line(0, 11), torch.tensor([0, 2]), ones(2), line(0, 10, 50)).tolist() == [0, 1]
 
 
+def test_half_of_a_cluster_does_not_take_the_number_of_absent_clients() -> None:
+    """Centers at 0 and 10. The clients around 0 are found in two parts, at 0 and 1, and the others are not here."""
+    points, labels, centers = line(0, 1), torch.tensor([0, 1]), line(0, 10)
+    assert match_labels(points, labels, ones(2), centers).tolist() == [0, 1]
+    assert match_labels(points, labels, ones(2), centers, absent=torch.tensor([1])).tolist() == [0, 0]
+    # A cluster at 9 continues the one at 10, whether its old members are here or not.
+    assert match_labels(line(0, 9), labels, ones(2), centers, absent=torch.tensor([1])).tolist() == [0, 1]
+
+
 def test_clusters_are_numbered_by_their_first_member() -> None:
     assert by_first_member(torch.tensor([7, 3, 7, 0, 3])).tolist() == [0, 1, 0, 2, 1]
 

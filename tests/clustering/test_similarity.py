@@ -61,6 +61,15 @@ def test_edc_of_more_directions_than_updates_and_of_a_zero_update() -> None:
     torch.testing.assert_close(found, matrix([1, 0], [0, 0]))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_edc_finds_nothing_in_rounding_errors(seed: int) -> None:
+    """Multiples of one update have one direction: they do not differ in a second one."""
+    updates = torch.tensor([[1.0], [2.0], [-3.0], [0.5]], dtype=torch.float64) * points(1, 300, seed)
+    found = edc_features(updates, 3)
+    assert found[:, 0].abs().tolist() == [1, 1, 1, 1]
+    assert found[:, 1:].tolist() == [[0, 0]] * 4
+
+
 def slow_madc(x: Tensor) -> Tensor:
     """Eq. 7, as it is printed."""
     s, n = cosines(x), len(x)
