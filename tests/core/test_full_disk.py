@@ -208,7 +208,7 @@ def test_where_all_checkpoints_are_damaged_nothing_is_touched(tmp_path: Path) ->
 
 
 def test_another_arithmetic_is_said(tmp_path: Path) -> None:
-    go(tmp_path / "run", rounds=2)
+    go(tmp_path / "run", rounds=2, engine="sequential")
     with pytest.warns(UserWarning, match="began with the arithmetic of the engine 'sequential' .* 'batched'"):
         go(tmp_path / "run", rounds=3, resume=True, engine="batched", workers=1)
     go(tmp_path / "run", rounds=4, resume=True, engine="sequential")  # as it began

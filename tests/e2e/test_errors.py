@@ -107,7 +107,10 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint_every 0": (["checkpoint_every=0"], ["checkpoint_every"]),
     "evaluate_every 0": (["evaluate_every=0"], ["evaluate_every"]),
     "workers 0": (["engine.name=workers", "engine.workers=0"], ["engine.workers"]),
-    "workers of sequential": (["engine.workers=2"], ["engine.workers", "engine.name=workers"]),
+    "workers of sequential": (
+        ["engine.name=sequential", "engine.workers=2"],
+        ["engine.workers", "engine.name=workers"],
+    ),
     "test share 1": (["data.partition.test=1"], ["data.partition.test"]),
     "clients 0": (["data.partition.clients=0"], ["data.partition.clients"]),
     "more clients than samples": (["data.partition.clients=5000"], ["data.partition", "5000"]),

@@ -48,7 +48,7 @@ def test_the_directory_says_what_was_run(tmp_path: Path) -> None:
     assert written["method"]["k"] == 2
     assert written["method"]["kmeans_weights"] == "size"  # defaults too
     assert written["evaluate_last"] == 2
-    assert written["engine"]["name"] == "sequential"
+    assert written["engine"] == {"name": "batched", "workers": 1}  # what auto, the default, came to
     again = execute(read(tmp_path / "run" / "config.yaml"), tmp_path / "again")
     assert (tmp_path / "again" / "clients.json").read_bytes() == (tmp_path / "run" / "clients.json").read_bytes()
     assert again.summary.accuracy is not None
