@@ -43,7 +43,7 @@ def test_an_evaluation_can_be_about_one_half() -> None:
     """With w = 0 and y = 2x the squared error is 4 mean(x^2) over the half's samples."""
     one = visit(7)
     for half in (0, 1):
-        answer = one.evaluate(Evaluate((All(vector(0.0)),), split="train", half=half))  # type: ignore[arg-type]
+        answer = one.evaluate(Evaluate((All(vector(0.0)),), split="train", half=half))
         x = one.data.train[0][one.half(half, 7), 0]
         assert answer.n == len(x)
         assert answer.loss == pytest.approx(4 * float(x.square().mean()))

@@ -11,6 +11,7 @@ import torch
 from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
 
 import coterie
+from conftest import raises
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import Own, Pick
@@ -274,3 +275,26 @@ def test_alike_clients_stay_together() -> None:
     federation = coterie.federate(Digits(), IID(clients=30), seed=1)
     result = coterie.run(Halves(), federation, "mlp", rounds=12, seed=1, engine="batched", workers=1)
     assert result.summary.clusters == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- pins
+
+GROUPS = ByClient(torch.tensor([0, 4, 7, 9]), torch.tensor([1, 1, 0, 0]))
+
+
+def test_pinned_clients_stay_together_and_apart_and_are_not_tried() -> None:
+    """By their halves 0 and 3, 4 and 7 are alike; 0 and 4 are pinned to one group, 7 to another."""
+    method, roster = Halves(local=LOCAL, pinned=True), dataclasses.replace(ROSTER, groups=GROUPS)
+    state = method.init(TWO, roster, np.random.default_rng(0))
+    ask = ScriptedAsk([models(0, 3, 4, 7), looks(PAIRS), looks(OTHERS)])
+    state = method.round(state, make_cohort([0, 3, 4, 7], roster), ask)
+    assert state.labels.at(torch.tensor([0, 3, 4, 7])).tolist() == [0, 0, 0, 1]
+    assert not state.trial.on
+    # A client that is met later is in its group's cluster, whatever its loss; nobody asks.
+    state = method.admit(state, make_cohort([9], roster, 1), ScriptedAsk())
+    assert state.labels.at(torch.tensor([9])).tolist() == [1]
+
+
+def test_pins_without_groups_are_refused() -> None:
+    with raises("groups-missing", match="data.group=COLUMN"):
+        Halves(pinned=True).init(TWO, ROSTER, np.random.default_rng(0))

@@ -70,7 +70,7 @@ def test_samples_that_the_data_marks_are_the_validation_samples(tmp_path: Path) 
     with raises("data-split", match="all training samples of client 0 are marked for validation"):
         with_validation(Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])]), 0.1, 0)
     named = Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])], names=["Ada"])
-    with pytest.raises(CoterieError, match="all training samples of client 'Ada' are marked for validation"):
+    with raises("data-split", match="all training samples of client 'Ada' are marked for validation"):
         with_validation(named, 0.1, 0)
 
 

@@ -3,10 +3,8 @@
 From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch
 of the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one
 half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg.
-The first look is from the common start, when a client is first met; further ones are from its cluster's model, after
-10, 20, 40, ... visits per client: some differences show only once the easy part is learnt. Looks split clusters and
-merge them again, on evidence. Whether a split, or a model per client, serves clients better is then tried on samples
-that are held out for some rounds (see `halves_trial`). The server sees sketches, means of models, and scores.
+The first look is from the common start, further ones are from the clusters' models after 10, 20, 40, ... visits per
+client. A split is then tried on samples that are held out (see `halves_trial`). The server sees sketches, means, scores.
 """
 
 from __future__ import annotations
@@ -17,10 +15,12 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from coterie.clustering.averaging import weigh
-from coterie.clustering.constraints import at_least
+from coterie.clustering.constraints import at_least, with_pins
 from coterie.clustering.halves import halves_evidence, sample_of, spread, told
+from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.replies import Evaluated, Fitted
@@ -32,6 +32,7 @@ from coterie.methods.halves_visit import looks_of, measurements, trainings
 from coterie.methods.hard_clusters import averaged, joined_by_loss
 
 FIRST = 10  # visits per client until the second look
+SAY_GROUPS = "name a column (data.group=COLUMN) or give Federation.from_arrays(..., groups=[...])"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -42,16 +43,19 @@ class Halves:
     sketch: PositiveInt = 256  # numbers that stand for an update
     mu: NonNegativeFloat = 1.0  # the pull of a client's own model towards its cluster's
     smallest: PositiveInt = 1  # clients of a cluster; smaller ones join the most similar cluster
+    pinned: bool = False  # clients of one given group (data.group) stay together, and apart from other groups
     local: Local = Local()
     paper: ClassVar[str] = "this library"
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:
         """One cluster, which everyone is measured from."""
+        if self.pinned and roster.groups is None:
+            raise CoterieError(f"pinned: no client has a group; {SAY_GROUPS}", code="groups-missing")
         return Halved.begin(model.init(rng), model.part("all"), min(self.sketch, model.parameters), FIRST)
 
     def round(self, state: Halved, cohort: Cohort, ask: Ask) -> Halved:
         """Train every cluster. Clients not yet measured from their cluster's anchor are measured in the same visit."""
-        state = joined_by_loss(state.visited(len(cohort.ids)), cohort.ids, ask)
+        state = self.admit(state.visited(len(cohort.ids)), cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         due = met[:0] if state.refused else met[~state.looks.has(met)]
         looks = looks_of(state, due, self.local, self.look) if len(due) else []
@@ -64,7 +68,8 @@ class Halves:
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weigh(trained[0], "size"))
         if state.trial.on:
             return new.tried(verdicts, trained[1], len(new.centers) > len(state.centers), cohort)
-        return new.on_trial(state, trained[0]) if len(new.centers) > len(state.centers) else new
+        tried = len(new.centers) > len(state.centers) and not self.pinned  # pins are not up for trial
+        return new.on_trial(state, trained[0]) if tried else new
 
     def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks."""
@@ -75,7 +80,10 @@ class Halves:
             sampled = sample_of(len(ids), cohort.rng)
             evidence = halves_evidence(looks[sampled, 0], looks[sampled, 1], n[sampled])
             labels = spread(evidence.labels(evidence.keep_or_change(now)), sampled, looks.mean(1), n)
-            labels = at_least(labels, looks.mean(1), n, self.smallest)
+            groups = cohort.roster.groups if self.pinned else None
+            pins = (groups or ByClient.empty()).at(ids, default=-1)
+            labels = with_pins(labels, looks.mean(1), n, pins)
+            labels = at_least(labels, looks.mean(1), n, self.smallest, exempt=pins >= 0)
             state, k = state.regrouped(group, ids, labels), int(labels.max()) + 1
             if k != now:
                 cohort.counted.append(told(evidence, k, now, len(ids), len(state.centers)))
@@ -86,5 +94,7 @@ class Halves:
         return Evaluate((state.kinds()[state.kind],))
 
     def admit(self, state: Halved, cohort: Cohort, ask: Ask) -> Halved:
-        """A newcomer joins the cluster whose model has the least loss on its data."""
+        """A newcomer joins the cluster whose model has the least loss on its data, or that its group is pinned to."""
+        if self.pinned:
+            state = state.joined_pins(cohort.roster.groups or ByClient.empty(), cohort.ids)
         return joined_by_loss(state, cohort.ids, ask)

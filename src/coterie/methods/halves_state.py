@@ -91,6 +91,14 @@ class Halved(Clusters):
         table = ByClient(everyone.ids, compact)
         return dataclasses.replace(self, centers=centers[used], group_of=group_of[used], labels=table)
 
+    def joined_pins(self, pins: ByClient, ids: Tensor) -> Halved:
+        """Those of these clients that belong to no cluster yet join the one of a client with the same pin."""
+        here, new = pins.only(self.labels.ids), pins.only(self.unmet(ids))
+        home = dict(zip(here.values.tolist(), self.labels.at(here.ids).tolist(), strict=True))
+        known = torch.tensor([pin in home for pin in new.values.tolist()], dtype=torch.bool)
+        labels = torch.tensor([home[pin] for pin in new.values[known].tolist()], dtype=torch.int64)
+        return dataclasses.replace(self, labels=self.labels.put(new.ids[known], labels))
+
     # ------------------------------------------------------------------------------------------------ the trial
 
     @property
