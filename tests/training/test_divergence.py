@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import coterie
@@ -20,10 +21,13 @@ from coterie.core.errors import NOT_FINITE, CoterieError, DivergedError
 from coterie.core.formatting import short
 from coterie.core.local import Local
 from coterie.core.metrics import Summary
+from coterie.core.replies import Fitted
 from coterie.data.federation import Federation
-from coterie.engines.contract import Missing
+from coterie.engines.contract import Missing, Outcome, Visit
+from coterie.engines.sequential import Sequential
 from coterie.tools.cli.console import results, score
 from coterie.training import run_warnings
+from coterie.training.build import as_model
 from coterie.training.events import Event, RoundDone
 from coterie.training.run_warnings import warnings_of
 
@@ -100,6 +104,33 @@ def test_a_run_stops_after_the_first_round_in_which_nobody_can_be_scored(tmp_pat
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["state"] == "failed"
     assert "diverge" in status["reason"]
+
+
+class Lying(Sequential):
+    """Client 1 sends this value instead of its model."""
+
+    value = 3e38
+
+    def visit(self, visit: Visit) -> Outcome:
+        outcome = super().visit(visit)
+        replies = []
+        for reply in outcome.replies:
+            if isinstance(reply, Fitted) and isinstance(reply.sent, torch.Tensor):
+                sent = reply.sent.clone()
+                sent[reply.ids == 1] = self.value
+                reply = dataclasses.replace(reply, sent=sent)
+            replies.append(reply)
+        return dataclasses.replace(outcome, replies=tuple(replies))
+
+
+@pytest.mark.parametrize("method", [coterie.FedAvg(), coterie.IFCA(k=2)])
+def test_among_too_few_for_a_median_the_client_that_broke_the_model_is_named(method: Any) -> None:
+    data = dataclasses.replace(Federation.from_arrays(arrays(4)), names=("ann", "bob", "cy", "dee"))
+    with pytest.raises(DivergedError) as caught:
+        run(data, method=method, engine=Lying(as_model("linear", data), data))
+    assert "the update of client 'bob' was" in str(caught.value)
+    assert "local.lr" not in str(caught.value)  # the others train well
+    assert "at least 5 clients" in str(caught.value)
 
 
 def test_a_lower_quorum_is_advised_only_where_it_helps() -> None:

@@ -25,6 +25,7 @@ from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
 
 SMALLEST = 5  # replies; with fewer, the median means little
+STANDS_OUT = 1e3  # times the next largest update: no client gets so far ahead by its data alone
 CHUNK = 1 << 21  # numbers that are subtracted at a time
 
 
@@ -57,6 +58,28 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
             client = int(reply.ids[i])
             rejected[client] = Missing(client, _why(float(norms[i]), least, bound, known))
     return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A client whose update was far larger than that of anybody else, in a round that was not screened."""
+
+    client: int
+    times: float  # the largest of the others
+
+
+def outlier(fits: Sequence[tuple[Fit, Fitted]], bound: float) -> Outlier | None:
+    """Who stands out among replies that `screen` does not compare: they are too few for a median, or bound is 0."""
+    found: list[Outlier] = []
+    for task, reply in fits:
+        if reply.sent is None or len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
+            continue
+        norms = _norms(task, reply)
+        norms = torch.where(norms.isfinite(), norms, torch.inf)
+        (first, second), (row, _) = norms.topk(2)
+        if float(second) > 0 and float(first) > STANDS_OUT * float(second):
+            found.append(Outlier(int(reply.ids[row]), float(first / second)))
+    return max(found, key=lambda one: one.times, default=None)
 
 
 def without(reply: Reply, clients: Sequence[int]) -> Reply:

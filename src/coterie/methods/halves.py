@@ -4,7 +4,7 @@ From time to time a client trains twice from the same model, once on each random
 of the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one
 half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg.
 The first look is from the common start, further ones are from the clusters' models after 10, 20, 40, ... visits per
-client. A split is then tried on samples that are held out (see `halves_trial`). The server sees sketches, means, scores.
+client. A split is then tried on held-out samples (see `halves_trial`). The server sees sketches, means and scores.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from coterie.core.tasks import Fit
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
+from coterie.engines.screening import SMALLEST, Outlier
 from coterie.training.checks import SPLITS
 
 OUTLIER = 10.0  # times the median client's size
@@ -38,9 +39,18 @@ def mostly_diverged(missing: Sequence[Missing]) -> bool:
 
 
 def diverged(
-    round: int, missing: Sequence[Missing], clients: Clients, method: Any, model: Model, seed: int
+    round: int,
+    missing: Sequence[Missing],
+    clients: Clients,
+    method: Any,
+    model: Model,
+    seed: int,
+    suspect: Outlier | None = None,
 ) -> DivergedError:
-    """The error that ends a run, with the likely cause and a value to try."""
+    """The error that ends a run, with the likely cause and a value to try.
+
+    suspect: whose update stood out in an earlier round, and was accepted.
+    """
     gone = [m.client for m in missing if m.diverged]
     who = (
         f"{len(gone)} clients, {client_name(clients.names, gone[0])} first"
@@ -50,6 +60,13 @@ def diverged(
     local, causes = local_of(method), ["the learning rate is too high for this data"]
     rate: float | None = _tenth(local.rate)
     tried = ""
+    if suspect is not None and _blameless(clients, [c for c in gone if c != suspect.client], local, model, seed):
+        return DivergedError(
+            f"round {round}: the steps of training diverge, to NaN or Inf at {who}: the update of "
+            f"{client_name(clients.names, suspect.client)} was {suspect.times:.1e} times as large as any other. Leave "
+            f"this client out, or have at least {SMALLEST} clients in a round and update_bound=10, which then rejects "
+            "such an update"
+        )
     if isinstance(clients, Federation):
         sizes = _Sizes.of(clients)
         causes = sizes.causes(clients) or causes
@@ -62,6 +79,15 @@ def diverged(
     return DivergedError(
         f"round {round}: the steps of training diverge, to NaN or Inf at {who}: {'; '.join(causes)}{advice}"
     )
+
+
+def _blameless(clients: Clients, others: Sequence[int], local: Local, model: Model, seed: int) -> bool:
+    """Whether the others train well by themselves; over a network nobody can tell, and who stood out is to blame."""
+    if not isinstance(clients, Federation):
+        return True
+    start = model.init(generator(seed, Purpose.INIT))
+    some = [client for client in others if client < len(clients)][:TRIED]
+    return all(_learns(clients, client, local, model, start, seed) for client in some)
 
 
 def _clipped(local: Local, clients: Clients) -> bool:

@@ -14,6 +14,7 @@ from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate, Fit
 from coterie.engines.contract import WaitsForClients, arithmetic
+from coterie.engines.screening import Outlier, outlier
 from coterie.training.assembly import Run
 from coterie.training.diagnostics import diagnose, models_of, training
 from coterie.training.divergence import diverged, mostly_diverged
@@ -55,15 +56,19 @@ class Progress(Generic[State]):
 
 def train(run: Run[State]) -> Result[State]:
     """Do all rounds and evaluate the clients. The roster is read before every round: clients may come and go."""
+    suspects: list[Outlier] = []
     try:
         with one_thread():
             try:
-                return _train(run)
+                return _train(run, suspects)
             except (QuorumError, NoClientEvaluatedError) as error:
                 lost = error.missing if isinstance(error, QuorumError) else error.unscored
                 if not mostly_diverged(lost):
                     raise
-                raise diverged(error.round, lost, run.clients, run.method, run.model, run.settings.seed) from None
+                suspect = suspects[-1] if suspects else None
+                raise diverged(
+                    error.round, lost, run.clients, run.method, run.model, run.settings.seed, suspect
+                ) from None
     except BaseException as error:  # an interrupt too: the run directory says how the run ended
         if run.directory is not None:
             run.directory.leave(error)
@@ -73,13 +78,16 @@ def train(run: Run[State]) -> Result[State]:
             run.directory.close()
 
 
-def _train(run: Run[State]) -> Result[State]:
+def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
+    """suspects: is given those whose updates stood out, should the run diverge."""
     began, settings = time.perf_counter(), run.settings
     sampler = ClientSampler(run.clients, settings)
     progress = _start(run, sampler)
     while progress.done < settings.rounds and not progress.stopping.now:
         outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
         progress.state = outcome.state
+        if (suspect := outlier(outcome.fits, settings.update_bound)) is not None:
+            suspects.append(suspect)
         progress.attempts.append(outcome.event.attempts)
         progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
         to_evaluate = sampler.to_evaluate(progress.attempts)
