@@ -10,6 +10,7 @@ from local_transport import groups, transport_of
 import coterie
 from conftest import raises
 from coterie.data.federation import Federation
+from coterie.network.protocol.wire import Payload
 from coterie.network.server import run as server_run
 from coterie.network.server.config import read
 from coterie.network.server.run import inspect_with_clients
@@ -37,8 +38,13 @@ def test_it_asks_the_connected_clients_and_trains_nothing(tmp_path: Path, monkey
 def test_what_clients_send_is_small(tmp_path: Path) -> None:
     """Sketches: six of at most 256 numbers each, here 21, and no model."""
     transport = transport_of(groups(8), tmp_path)
-    largest = []
-    transport.bend = lambda _, payload: (largest.append(payload.size), payload)[1]
+    largest: list[int] = []
+
+    def bend(_: int, payload: Payload) -> Payload:
+        largest.append(payload.size)
+        return payload
+
+    transport.bend = bend
     inspect_with_clients(transport, read(None, WORDS))
     assert max(largest) < 6 * 256 * 4 + 4096
 

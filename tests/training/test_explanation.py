@@ -43,6 +43,7 @@ def test_the_margin_is_the_difference_of_two_losses(wecfl: coterie.Result[object
         losses.append(float(-logits.log_softmax(1)[range(len(y)), y].mean()))
     assert found.scores == pytest.approx(losses, rel=1e-4)
     assert found.margin == pytest.approx(losses[found.runner_up] - losses[found.cluster], rel=1e-4)
+    assert found.margin is not None
     assert found.margin > 0
 
 
