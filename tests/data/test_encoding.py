@@ -65,7 +65,7 @@ def test_holes_and_categories_by_hand(text: Callable[..., str]) -> None:
         "region=north": [0.0, 0.0],
         "region=south": [0.0, 0.0],
     }
-    assert "in no training row, so that all inputs are 0: region (west)" in federation.remarks
+    assert "values without an input, so that all are 0: region (west)" in federation.remarks
     assert federation.check() is federation
 
 
@@ -131,7 +131,7 @@ def test_dropped_rows(text: Callable[..., str]) -> None:
 
 def test_given_numbers_and_values(text: Callable[..., str]) -> None:
     """The inputs are the same whatever the rows hold: what clients of a network need."""
-    coded = CSV(text("zip,v,y\n1.0,1,0\n2,1,0\n,1,1\n"), "y", categories={"zip": (2, 1)}, leave_out="v")
+    coded = CSV(text("zip,v,y\n1.0,1,0\n2,1,0\n,1,1\n"), "y", categories={"zip": (2, 1)}, leave_out=("v",))
     with pytest.warns(CoterieWarning, match=r"zip \(1\)"):
         assert coded().x.nan_to_num(-1).tolist() == [[1.0], [0.0], [-1.0]]
     say: dict[str, Any] = {"missing": {"price": 9.0}, "categories": {"region": ("w", "n", "s")}, "standardise": False}

@@ -24,7 +24,7 @@ from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts, warn_o
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
 from coterie.data.split_by_time import latest
-from coterie.data.table_columns import ColumnRules
+from coterie.data.table_columns import ColumnRules, listed
 
 RULES = ColumnRules()
 
@@ -264,8 +264,8 @@ def encoded(federation: Federation, plan: TablePlan) -> Federation:
         )
     scale, x = plan.fit(first.x, (federation.train.numbers % len(first.x)).unique())
     domains = tuple(replace(domain, x=x, scale=scale) for domain in federation.domains)
-    unseen = [f"{column.name} ({', '.join(column.unseen)})" for column in scale.columns if column.unseen]
-    remarks = (f"in no training row, so that all inputs are 0: {', '.join(unseen)}",) if unseen else ()
+    unseen = [f"{column.name} ({listed(column.unseen)})" for column in scale.columns if column.unseen]
+    remarks = (f"values without an input, so that all are 0: {', '.join(unseen)}",) if unseen else ()
     return replace(federation, domains=domains, features=scale.inputs, remarks=(*federation.remarks, *remarks))
 
 

@@ -80,7 +80,7 @@ class TablePlan:
         ), coded
 
     def _measured(self, stored: StoredColumn, seen: Tensor) -> tuple[InputColumn, float, float]:
-        """A column as its training values (n,) give it, and the mean and deviation of its first input."""
+        """A column as its training values (n,) show it, and the mean and deviation of its first input."""
         here = seen[~seen.isnan()]
         if stored.values is not None:
             codes = range(stored.given) if stored.given else here.unique().long().tolist()

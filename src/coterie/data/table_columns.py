@@ -144,7 +144,7 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
     _warn_of_identifiers([reader for reader in readers if reader.name not in left], title)
     keep = _without_holes(x, columns, table)
     remarks = [f"left out: {_reasons(left)}"] if left else []
-    if said := [f"{c.name} ({_listed(c.values)})" for c in columns if c.values is not None]:
+    if said := [f"{c.name} ({listed(c.values[: c.given or None])})" for c in columns if c.values is not None]:
         remarks.append(f"categories: {', '.join(said)}")
     fills = rules.missing == "mean" or isinstance(rules.missing, dict)
     return ChosenColumns(columns, x, keep, tuple(left), tuple(remarks), fills)
@@ -203,7 +203,8 @@ def _reasons(left: dict[str, str]) -> str:
     return ", ".join(f"{name} ({reason})" for name, reason in left.items())
 
 
-def _listed(values: Sequence[str]) -> str:
+def listed(values: Sequence[str]) -> str:
+    """Values, or how many there are."""
     return ", ".join(values) if len(values) <= SHOWN else f"{len(values)} values"
 
 
