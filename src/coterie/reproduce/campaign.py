@@ -35,6 +35,27 @@ def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results) -> list
     return sorted(jobs, key=lambda job: job.run.wave)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign would take."""
+
+    runs: int
+    hours: float  # of one core
+    unknown: int  # runs that these hours do not contain
+
+
+def planned(jobs: Sequence[Job], results: Results) -> Plan:
+    """By what the same run took with another seed, else by what its table says."""
+    seconds = []
+    for job in jobs:
+        before = [outcome.seconds for outcome in results.of(job.run)]
+        if before:
+            seconds.append(sum(before) / len(before))
+        elif job.run.seconds is not None:
+            seconds.append(job.run.seconds)
+    return Plan(len(jobs), sum(seconds) / 3600, len(jobs) - len(seconds))
+
+
 def campaign(
     jobs: Sequence[Job],
     results: Results,

@@ -12,7 +12,10 @@ import typer
 
 from coterie.core.errors import CoterieError, suggest
 
-Words = Annotated[list[str] | None, typer.Option("--cell", metavar="ROW/COLUMN", help="Only this cell; repeatable.")]
+Words = Annotated[
+    list[str] | None,
+    typer.Option("--cell", metavar="ROW/COLUMN", help="Only this cell, or cells like '*/wecfl'; repeatable."),
+]
 Files = Annotated[
     list[str] | None,
     typer.Option("--data", metavar="NAME=FILE.npz", help="Read a data set that cannot be fetched from a file."),
@@ -32,6 +35,7 @@ def reproduce(
     results: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path("results"),
     report: Annotated[bool, typer.Option("--report", help="Render everything as a page and as Markdown.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Fail where a claim does not hold.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what is missing and how long it takes.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
     ] = False,
@@ -50,6 +54,8 @@ def reproduce(
             raise typer.Exit(1)
     elif table is None:
         _list(kept, as_json)
+    elif plan:
+        _plan(table, cell, seeds, kept, as_json)
     else:
         _table(table, cell, seeds, kept, data or (), jobs, check, as_json)
 
@@ -83,13 +89,7 @@ def _table(
     from coterie.reproduce.tables import table as find_table
 
     table = find_table(name)
-    known = {c.name: c for c in table.cells}
-    for wanted in cells or ():
-        if wanted not in known:
-            raise CoterieError(
-                f"{name} has no cell '{wanted}'.{suggest(wanted, list(known))}", code="reproduce-unknown"
-            )
-    chosen = [known[c] for c in cells] if cells else list(table.cells)
+    chosen = _chosen(table, cells)
     many = table.seeds if seeds is None else seeds
     failed = _carry_out(
         [run.name for run in table.runs(chosen)], list(range(many)), results, data, jobs, as_json, quiet=True
@@ -100,11 +100,17 @@ def _table(
     else:
         out = _console()
         out.print(f"[bold]{table.name}[/]: {table.title}. {table.paper}", highlight=False)
-        out.print(show.in_terminal(found))
+        if table.own_page is not None and not cells:
+            out.print(table.own_page.summary(results), highlight=False, markup=False)
+            out.print(f"coterie reproduce --report writes all of it to docs/{table.own_page.file}", highlight=False)
+            claims: Sequence[Any] = ()
+        else:
+            out.print(show.in_terminal(found))
+            claims = found.claims
         notes = dict.fromkeys(f"{line.cell.name}: {line.cell.note}" for line in found.lines if line.cell.note)
         for text in (*notes, f"protocol: {table.protocol}"):
             out.print(text, style="dim", highlight=False, markup=False)
-        for claim in found.claims:
+        for claim in claims:
             out.print(f"{show.MARKS[claim.holds]}: {claim.text}", highlight=False, markup=False)
     broken = [c.text for c in found.claims if c.holds is False]
     if check and (broken or failed):
@@ -112,6 +118,42 @@ def _table(
         raise typer.Exit(1)
     if failed:
         raise typer.Exit(1)
+
+
+def _chosen(table: Any, cells: Sequence[str] | None) -> list[Any]:
+    """The cells of these names or patterns, in the order of the table; all without any."""
+    from fnmatch import fnmatchcase
+
+    names = [cell.name for cell in table.cells]
+    for wanted in cells or ():
+        if wanted not in names and not any(fnmatchcase(name, wanted) for name in names):
+            raise CoterieError(
+                f"{table.name} has no cell '{wanted}'.{suggest(wanted, names)}", code="reproduce-unknown"
+            )
+    if not cells:
+        return list(table.cells)
+    return [c for c in table.cells if any(c.name == wanted or fnmatchcase(c.name, wanted) for wanted in cells)]
+
+
+def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: Any, as_json: bool) -> None:
+    """What is missing of a table, and about how many hours of one core it takes."""
+    from coterie.reproduce.campaign import missing, planned
+    from coterie.reproduce.tables import table as find_table
+
+    table = find_table(name)
+    jobs = missing(table.runs(_chosen(table, cells)), range(table.seeds if seeds is None else seeds), results)
+    plan = planned(jobs, results)
+    if as_json:
+        _print_json({"table": name, "runs": plan.runs, "hours": plan.hours, "unknown": plan.unknown})
+        return
+    unknown = f"; {plan.unknown} of them are not in this estimate: nothing is known about their time"
+    sys.stdout.write(
+        f"{name}: {plan.runs} runs missing, about {plan.hours:.1f} hours of one core{unknown if plan.unknown else ''}\n"
+    )
+    for job in jobs[:5]:
+        sys.stdout.write(f"  {job.run.name}, seed {job.seed}\n")
+    if len(jobs) > 5:
+        sys.stdout.write("  ...\n")
 
 
 def _carry_out(

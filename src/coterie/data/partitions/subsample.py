@@ -51,12 +51,13 @@ def drawn(data: Dataset, samples: int, test_samples: int | None, rng: np.random.
         if test_samples is not None:
             test = _some(test, test_samples, "test_samples", data.name, rng)
         kept = np.sort(np.concatenate([train, test]))
-    marks = {name: getattr(data, name) for name in ("official", "client", "validation")}
     return dataclasses.replace(
         data,
         x=data.x[kept],
         y=data.y[kept],
-        **{name: None if mark is None else mark[kept] for name, mark in marks.items()},
+        official=None if data.official is None else data.official[kept],
+        client=None if data.client is None else data.client[kept],
+        validation=None if data.validation is None else data.validation[kept],
     )
 
 

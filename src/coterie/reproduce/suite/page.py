@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from coterie.reproduce.cell import Checked, Outcomes, Run
+from coterie.reproduce.suite.cases import CASES, Case, Half
+from coterie.reproduce.suite.contenders import BEST_TAU
 from coterie.reproduce.suite.scores import NOT_TOLD, TOLD, OnCase, mean_ranks, read
 from coterie.reproduce.suite.targets import HALVES, OURS, of_half
-from coterie.reproduce.tables.suite_cases import CASES, Case, Half
-from coterie.reproduce.tables.suite_contenders import BEST_TAU
 
 FINDERS = ("halves", "wecfl-auto", "ifca-auto", "fesem-auto", "fedgroup-auto", "fesem-cam-auto", "stocfl-0.5", "cfl")
+HAR_PEOPLE = 30  # where the data says whose its samples are
 MARKS = {True: "holds", False: "does NOT hold", None: "not known yet"}
 INTRODUCTION = """\
 # The suite: methods that are told nothing
@@ -99,13 +100,16 @@ def _about(half: Half, case: Case) -> tuple[str, ...]:
     kinds = "all differ" if case.clusters is None else str(case.clusters) + ("" if case.crisp else " (not crisp)")
     steps = f"{case.local['steps']} of batch {case.local['batch']}, lr {case.local['lr']:g}"
     share = f"{case.participation:.0%}"
-    return case.name, half, str(_clients(case)), share, kinds, str(case.model["name"]), str(case.rounds), steps
-
-
-def _clients(case: Case) -> int:
-    partition = case.data.get("partition", case.data)
-    inner = partition.get("partition", partition)
-    return int(inner.get("clients", 30))  # the people of UCI-HAR
+    return (
+        case.name,
+        half,
+        str(case.partition.get("clients", HAR_PEOPLE)),
+        share,
+        kinds,
+        str(case.model["name"]),
+        str(case.rounds),
+        steps,
+    )
 
 
 def _ranking(cases: Sequence[OnCase]) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.reproduce.cell import Outcome, Outcomes, Run
-from coterie.reproduce.tables.suite_cases import CASES, LAST, Case, Half
-from coterie.reproduce.tables.suite_contenders import BEST_TAU, CONTENDERS, TAUS
+from coterie.reproduce.suite.cases import CASES, LAST, Case, Half
+from coterie.reproduce.suite.contenders import BEST_TAU, CONTENDERS, TAUS
 
 STOCFL = tuple(f"stocfl-{tau:g}" for tau in TAUS)
 NOT_TOLD = tuple(contender.name for contender in CONTENDERS if not contender.told)

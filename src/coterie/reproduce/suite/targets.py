@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from coterie.reproduce.cell import Checked, Outcomes, Run
+from coterie.reproduce.suite.cases import SEEDS, Half
 from coterie.reproduce.suite.scores import OnCase, mean_ranks, read
-from coterie.reproduce.tables.suite_cases import SEEDS, Half
 
 OURS = "halves"
 POINTS, MEAN, EXACT, CLOSE = 1.0, 0.5, 0.9, 0.3
@@ -31,7 +31,7 @@ def of_half(half: Half, cases: Sequence[OnCase]) -> list[Checked]:
         ),
         _checked(half, f"at most {MEAN:g} points below the best of all on average", cases, _complete, _near),
         _checked(
-            half, f"the number of clusters exact in {EXACT:.0%} of the clear cases", _clear(cases), _with(), _exact
+            half, f"the number of clusters exact in {EXACT:.0%} of the crisp cases", _crisp(cases), _with(), _exact
         ),
         _checked(half, "one cluster on IID data and quantity skew", _alike(cases), _with(), _one),
         _checked(
@@ -48,7 +48,7 @@ def of_half(half: Half, cases: Sequence[OnCase]) -> list[Checked]:
     ]
 
 
-def _clear(cases: Sequence[OnCase]) -> list[OnCase]:
+def _crisp(cases: Sequence[OnCase]) -> list[OnCase]:
     return [one for one in cases if one.case.crisp and (one.case.clusters or 1) > 1]
 
 
@@ -100,6 +100,8 @@ def _checked(
 def _first(cases: Sequence[OnCase]) -> tuple[bool, str]:
     ranks = mean_ranks(cases)
     others = {name: rank for name, rank in ranks.items() if name != OURS}
+    if not others:
+        return True, "nobody else was run"
     next_best = min(others, key=lambda name: others[name])
     return ranks[OURS] < others[next_best], f"{OURS} {ranks[OURS]:.2f}, {next_best} {others[next_best]:.2f}"
 

@@ -29,6 +29,18 @@ class Case:
     crisp: bool = True  # clients of a kind are alike and the kinds apart, so that their number can be counted
     score: Literal["accuracy", "r2"] = "accuracy"
 
+    @property
+    def partition(self) -> Tree:
+        """How samples, or those that were drawn, are spread over clients; the data's own settings if it makes them."""
+        outer: Tree = self.data.get("partition", self.data)
+        inner: Tree = outer.get("partition", outer)
+        return inner
+
+    @property
+    def mixed(self) -> bool:
+        """Whether clients are mixtures, which have no true clusters."""
+        return bool(self.partition["name"] == "mixture")
+
 
 def _part(name: str, samples: int, test: int, partition: Tree, **params: str) -> Tree:
     """A part of a data set that has an official test set."""
@@ -44,7 +56,7 @@ LENET: Tree = {"name": "lenet"}
 LINEAR: Tree = {"name": "linear"}
 IMAGES: Tree = {"steps": 20, "batch": 20, "lr": 0.1}
 DIGITS: Tree = {"steps": 10, "batch": 10, "lr": 0.1}
-PHOTOGRAPHS: Tree = {"steps": 10, "batch": 20, "lr": 0.02, "momentum": 0.9}
+PHOTOGRAPHS: Tree = {"steps": 10, "batch": 10, "lr": 0.02, "momentum": 0.9}
 SIGNALS: Tree = {"steps": 20, "batch": 32, "lr": 0.05}
 NUMBERS: Tree = {"steps": 10, "batch": 10, "lr": 0.02}
 SIXTY: Tree = {"steps": 20, "batch": 20, "lr": 0.02}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.reproduce.cell import Tree
-from coterie.reproduce.tables.suite_cases import Case
+from coterie.reproduce.suite.cases import Case
 
 K_METHODS = ("wecfl", "ifca", "fesem", "fedgroup")
 TAUS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -29,6 +29,8 @@ class Contender:
 
     def applies(self, case: Case) -> bool:
         """Whether it is run on this federation."""
+        if self.name == "oracle" and case.mixed:
+            return False
         return not self.clustered or (case.clusters or 1) > 1
 
     def config(self, case: Case) -> Tree:
