@@ -34,7 +34,15 @@ from coterie.training.trace import WATCHED, Trace, read_sketch, read_trace
 
 ROUNDS = 9
 LOCAL = Local(steps=8, batch="full", lr=0.5)
-PLAIN = ("local", "fedavg", "fedprox", "fedavg+", "fedprox+", "ditto", "fedem")  # no hard clusters that the truth could match
+PLAIN = (
+    "local",
+    "fedavg",
+    "fedprox",
+    "fedavg+",
+    "fedprox+",
+    "ditto",
+    "fedem",
+)  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 
 
