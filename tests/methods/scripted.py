@@ -49,6 +49,7 @@ def played(method: Method[Any], state: Any, cohort: Cohort, ask: Any) -> Any:
 def variant(kind: type[Any], **options: Any) -> Any:
     """The variant of a method (its authors', or an ablation) that differs from the paper's in these options only."""
     moved = OPTIONS[kind.__name__]
+    options = ({"tau": 0.5} if kind.__name__ == "StoCFL" else {}) | options  # the authors' code has no tau: auto
     paper = kind(**{key: value for key, value in options.items() if key not in moved})
     plain = {field.name: getattr(paper, field.name) for field in dataclasses.fields(paper)}
     usual = {key: option.usual for key, option in moved.items() if option.gone}

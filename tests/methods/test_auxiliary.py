@@ -36,7 +36,7 @@ VARIANTS: dict[str, Any] = {
     "cfl-splits": CFL(**SPLITS),
     "fl+hc-at-once": FLHC(k=2, warmup=0, cluster_on="cohort", local=KEPT),
     "fedgroup-few": FedGroup(k=2, alpha=1, pretrain=KEPT, local=KEPT),
-    "stocfl-psi": StoCFL(psi=KEPT, local=KEPT),
+    "stocfl-psi": StoCFL(tau=0.5, psi=KEPT, local=KEPT),
     "composed-once": Composed(k=2, when="once", local=KEPT),
     "composed-update": Composed(k=2, representation="update", when="once", local=KEPT),
     "composed-gradient": Composed(k=2, representation="gradient", local=KEPT),

@@ -223,7 +223,7 @@ def test_eq6_where_clusters_merge_while_another_comes() -> None:
 def test_the_anchor_of_the_base_stays() -> None:
     base = stochastic([[0.0, 0.0]], {3: 0}, [[1.0, 0.0]])
     cohort = make_cohort([3], ROSTER)
-    cam = CAM(base=StoCFL(lam=0.05, local=LOCAL), warmup=0, lam=0.9, local=OTHER)
+    cam = CAM(base=StoCFL(tau=0.5, lam=0.05, local=LOCAL), warmup=0, lam=0.9, local=OTHER)
     ask = Imagined(lambda i, start: [0.0, 0.0], cohort)
     cam.round(dataclasses.replace(BEFORE, base=base), cohort, ask)
     fits = [a_fit(task) for task in ask.visits[0]]
@@ -361,7 +361,7 @@ def test_a_local_warm_up_is_as_long_as_that_many_rounds(local: Local, longer: Lo
     assert stretched(dataclasses.replace(local, keep_optimizer=True), 3) == longer
 
 
-@pytest.mark.parametrize("base", [IFCA(k=2), CFL(), FeSEM(k=2), FedGroup(k=2, alpha=2), StoCFL()])
+@pytest.mark.parametrize("base", [IFCA(k=2), CFL(), FeSEM(k=2), FedGroup(k=2, alpha=2), StoCFL(tau=0.5)])
 def test_every_base_survives_a_local_warm_up(
     base: Any, tiny_federation: Callable[..., Federation], tiny_model: Model
 ) -> None:

@@ -60,7 +60,7 @@ def test_newcomers_of_later_rounds_are_measured_given_the_global_model_that_the_
 
 def test_what_stocfl_trains_is_a_residual_of_the_current_global_model() -> None:
     """Representations of later clients stay comparable; omega, which cluster models are pulled to, moves with them."""
-    cam = CAM(base=StoCFL(local=Local()), warmup=0)
+    cam = CAM(base=StoCFL(tau=0.5, local=Local()), warmup=0)
     ask: Any = Moving()
     state = cam.init(Model(lambda: nn.Linear(2, 1, bias=False)), ROSTER, np.random.default_rng(0))
     first, anchor = state.shared, state.base.anchor
@@ -87,7 +87,7 @@ class Settled(Moving):
 
 def test_a_training_from_the_model_that_is_measured_from_is_given_the_current_global_model() -> None:
     """StoCFL's omega is still its anchor in round 1, when the global model has moved to client 3's (3, 3)."""
-    cam = CAM(base=StoCFL(local=Local()), warmup=0)
+    cam = CAM(base=StoCFL(tau=0.5, local=Local()), warmup=0)
     ask: Any = Settled()
     state = cam.init(Model(lambda: nn.Linear(2, 1, bias=False)), ROSTER, np.random.default_rng(0))
     first = state.shared

@@ -238,3 +238,29 @@ def test_a_single_client_is_never_split() -> None:
         state = method.round(state, cohort, Imagined(lambda i, start: [3.0, 0.0], cohort))
     assert state.centers.shape == (1, 2)
     assert table(state.labels) == {7: 0}
+
+
+def test_thresholds_are_shares_of_the_longest_first_update() -> None:
+    # 0.3 and 0.6 of 10: a mean shorter than 3 and a member longer than 6 are split, with "auto" as with these numbers.
+    auto, told = CFL(), CFL(eps1=3.0, eps2=6.0)
+    even = torch.ones(2)
+    for updates, parts in (
+        ([[6.1, 0.0], [-1.0, 0.0]], True),
+        ([[5.9, 0.0], [-1.0, 0.0]], False),
+        ([[7.0, 0.0], [-0.9, 0.0]], False),  # a mean of 3.05
+    ):
+        for method in (auto, told):
+            assert (method.split(torch.tensor(updates), even, 10.0) is not None) == parts
+
+
+def test_the_longest_update_of_the_first_round_is_remembered() -> None:
+    roster = make_roster({3: 10, 7: 10})
+    method = CFL(local=LOCAL)
+    state = method.init(TWO, roster, np.random.default_rng(0))
+    start = state.centers[0]
+    moved = [fitted({3: (start + torch.tensor([3.0, 4.0])).tolist(), 7: start.tolist()}, choice=[0, 0])]
+    state = method.round(state, make_cohort([3, 7], roster), ScriptedAsk(*moved))
+    assert state.first == pytest.approx(5.0)
+    center = state.centers[0]
+    moved = [fitted({3: (center + torch.tensor([9.0, 9.0])).tolist(), 7: center.tolist()}, choice=[0, 0])]
+    assert method.round(state, make_cohort([3, 7], roster, round=1), ScriptedAsk(*moved)).first == state.first

@@ -57,7 +57,7 @@ BASES: dict[str, Callable[[Any], Any]] = {
     "fesem-cam": lambda k: FeSEM(k=k, local=LOCAL, features="classifier", weights="size"),
     "wecfl-cam": lambda k: WeCFL(k=k, local=LOCAL),
     "fedgroup-cam": lambda k: FedGroup(k=k, local=LOCAL),
-    "stocfl-cam": lambda k: StoCFL(local=LOCAL),
+    "stocfl-cam": lambda k: StoCFL(tau=0.5, local=LOCAL),
     "cfl-cam": lambda k: CFL(local=LOCAL, eps1=0.3, eps2=0.5, gamma_max=0.5),
 }
 
@@ -68,6 +68,8 @@ def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Me
     options: dict[str, Any] = {"local": local, "k": k, "warmup": 1}
     if name == "cfl":
         options |= {"eps1": 0.3, "eps2": 0.5, "gamma_max": 0.5}
+    if name == "stocfl":
+        options["tau"] = 0.5
     if name in BASES:
         options["base"] = dataclasses.replace(BASES[name](k), local=local)
     options |= more

@@ -33,10 +33,12 @@ from scripted import (
 from torch import Tensor
 
 from coterie.core.local import Local
+from coterie.core.replies import Fitted
 from coterie.methods.authors.rows import Rows
 from coterie.methods.authors.stocfl import Sampled
 from coterie.methods.stocfl import StoCFL
 from coterie.methods.stocfl_clusters import Stochastic
+from coterie.methods.stocfl_tau import representing, with_tau
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})
 ANCHOR = torch.tensor([1.0, 1.0])
@@ -135,7 +137,7 @@ def test_three_clusters_become_one_within_one_round() -> None:
 
 def test_clusters_that_have_not_trained_merge_to_where_all_begin() -> None:
     before = state_of([[1.0, 1.0], [1.0, 1.0]], {3: 0, 7: 1}, [[1.0, 0.0], [1.0, 0.1]], [1, 1], [0, 0])
-    state = StoCFL(local=LOCAL).round(before, make_cohort([3], ROSTER), ScriptedAsk([NOBODY, NOBODY]))
+    state = StoCFL(tau=0.5, local=LOCAL).round(before, make_cohort([3], ROSTER), ScriptedAsk([NOBODY, NOBODY]))
     close(state.centers, [[1.0, 1.0]])
     close(state.trained, [0])
 
@@ -163,20 +165,20 @@ def test_members_that_answer_are_averaged_and_the_rest_stays() -> None:
     clusters = fitted({3: [4.0, 0.0], 7: [0.0, 8.0]}, n=[30, 10], choice=[0, 0])
     shared = fitted({3: [1.0, 1.0], 7: [5.0, 5.0]}, n=[30, 10])
     cohort = make_cohort([3, 7, 11], ROSTER, round=3)
-    state = StoCFL(local=LOCAL).round(BEGUN, cohort, ScriptedAsk([clusters, shared]))
+    state = StoCFL(tau=0.5, local=LOCAL).round(BEGUN, cohort, ScriptedAsk([clusters, shared]))
     close(state.centers, [[3.0, 2.0], [1.0, 9.0]])  # (30 * [4, 0] + 10 * [0, 8]) / 40; 11 was missing
     close(state.omega, [2.0, 2.0])  # (30 * 1 + 10 * 5) / 40
-    equal = StoCFL(local=LOCAL, weights="equal").round(BEGUN, cohort, ScriptedAsk([clusters, shared]))
+    equal = StoCFL(tau=0.5, local=LOCAL, weights="equal").round(BEGUN, cohort, ScriptedAsk([clusters, shared]))
     close(equal.centers[0], [2.0, 4.0])
     close(equal.omega, [3.0, 3.0])
 
 
 def test_nobody_is_represented_twice() -> None:
     ask = ScriptedAsk([NOBODY, NOBODY])
-    StoCFL(local=LOCAL).round(BEGUN, make_cohort([3, 11], ROSTER, round=3), ask)
+    StoCFL(tau=0.5, local=LOCAL).round(BEGUN, make_cohort([3, 11], ROSTER, round=3), ask)
     assert len(ask.asked) == 1
     ask = ScriptedAsk(silence, [NOBODY, NOBODY])
-    StoCFL(local=LOCAL, psi=Local(epochs=10)).round(BEGUN, make_cohort([3, 11, 19], ROSTER, round=3), ask)
+    StoCFL(tau=0.5, local=LOCAL, psi=Local(epochs=10)).round(BEGUN, make_cohort([3, 11, 19], ROSTER, round=3), ask)
     assert on(ask.asked[0]) == [19]
     assert a_fit(ask.asked[0]).local == Local(epochs=10)
 
@@ -257,7 +259,7 @@ def test_representations_are_kept_for_the_sampled_vector_only() -> None:
     assert state.seen.ids.tolist() == [19]
     state = method.admit(Sampled(**vars(BEGUN), seen=Rows.empty()), cohort, ScriptedAsk(reply))
     assert state.seen.ids.tolist() == [19]
-    for plain in (StoCFL(local=LOCAL), variant(StoCFL, global_update="chain", local=LOCAL)):
+    for plain in (StoCFL(tau=0.5, local=LOCAL), variant(StoCFL, global_update="chain", local=LOCAL)):
         assert type(plain.init(TWO, ROSTER, np.random.default_rng(0))) is Stochastic
 
 
@@ -357,7 +359,7 @@ def test_those_admitted_before_anyone_was_met_are_asked_once() -> None:
 
 
 def test_nobody_answers() -> None:
-    method = StoCFL(local=LOCAL)
+    method = StoCFL(tau=0.5, local=LOCAL)
     assert played(method, FRESH, make_cohort([3], ROSTER), ScriptedAsk(silence, silence)) is FRESH
     assert played(method, BEGUN, make_cohort([3], ROSTER), ScriptedAsk(silence)) is BEGUN
     assert_same(method.admit(BEGUN, make_cohort([19], ROSTER), ScriptedAsk(silence)), BEGUN)
@@ -367,8 +369,54 @@ def test_nobody_answers() -> None:
 
 
 def test_one_model_to_begin_with_and_members_predict_with_their_cluster() -> None:
-    state = StoCFL().init(TWO, ROSTER, np.random.default_rng(0))
+    state = StoCFL(tau=0.5).init(TWO, ROSTER, np.random.default_rng(0))
     assert state.centers.shape == (0, 2)
     close(state.omega, state.anchor)
-    (model,) = StoCFL().predictor(BEGUN).models
+    (model,) = StoCFL(tau=0.5).predictor(BEGUN).models
     assert starts(model, 7, 11) == [[5.0, 1.0], [1.0, 9.0]]
+
+
+# ------------------------------------------------------------------------------------------------------- tau: auto
+
+
+def looks(*kinds: int) -> Any:
+    """Everyone's sketch is a corner of the square, by kind; halves differ from it a little, in opposite ways."""
+
+    def answer(tasks: Any) -> Any:
+        assert [(task.half, task.sketch, task.send, task.keep) for task in tasks] == [
+            (half, 256, False, False) for half in (None, 0, 1)
+        ]
+        ids = tasks[0].on
+        corners = torch.eye(2)[torch.tensor(kinds)]
+        apart = 0.05 * torch.tensor([[1.0, -1.0], [-1.0, 1.0]])[torch.arange(len(kinds)) % 2]
+        sketches = (corners, corners + apart, corners - apart)
+        return [Fitted(ids, torch.full((len(ids),), 10), torch.zeros(len(ids)), sketch=s) for s in sketches]
+
+    return answer
+
+
+def test_halves_say_what_tau_is_once() -> None:
+    # Two kinds at a right angle: every tau of the grid from 0 on merges as the halves say; the middle one is taken.
+    method, cohort = StoCFL(local=LOCAL), make_cohort([3], ROSTER)
+    state = method.init(TWO, ROSTER, np.random.default_rng(0))
+    first = ScriptedAsk(looks(0, 1, 0, 1, 0, 1), silence)
+    found = with_tau(state, "auto", LOCAL, cohort, first)
+    assert found.tau == 0.5
+    assert first.asked[0][0].on.tolist() == ROSTER.ids.tolist()  # more than the round's
+    assert (cohort.counted[0].k, cohort.counted[0].clients) == (2, 6)
+    assert with_tau(found, "auto", LOCAL, cohort, ScriptedAsk()) is found  # nobody is asked again
+
+
+def test_where_clients_are_alike_everyone_is_merged() -> None:
+    state = StoCFL().init(TWO, ROSTER, np.random.default_rng(0))
+    found = with_tau(state, "auto", LOCAL, make_cohort([3], ROSTER), ScriptedAsk(looks(0, 0, 0, 0, 0, 0)))
+    assert found.tau is not None
+    assert found.tau < 0.9
+
+
+def test_a_tau_that_is_given_asks_nothing_and_is_represented_by_one_gradient() -> None:
+    state = StoCFL(tau=0.3).init(TWO, ROSTER, np.random.default_rng(0))
+    assert with_tau(state, 0.3, LOCAL, make_cohort([3], ROSTER), ScriptedAsk()) is state
+    assert representing(None, 0.3, LOCAL) == GRADIENT
+    assert representing(None, "auto", LOCAL) == dataclasses.replace(LOCAL, steps=50)
+    assert representing(Local(epochs=3), "auto", LOCAL) == Local(epochs=3)

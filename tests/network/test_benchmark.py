@@ -59,13 +59,15 @@ def test_nobody_takes_no_time() -> None:
 
 
 def test_a_rounds_seconds_on_slow_links_of_clients() -> None:
-    found = trial("method.name=stocfl", rounds=1, wire=Wire(mbit=0.08, ms=100, server_mbit=1000)).round
+    found = trial(
+        "method.name=stocfl", "method.tau=0.5", rounds=1, wire=Wire(mbit=0.08, ms=100, server_mbit=1000)
+    ).round
     assert found.exchanges == 2
     assert found.wire_seconds == pytest.approx(2 * 0.2 + (found.down + found.up) / LINKS / 10_000, rel=0.01)
 
 
 def test_a_rounds_seconds_on_a_slow_link_of_the_server() -> None:
-    found = trial("method.name=stocfl", rounds=1, wire=Wire(mbit=1000, ms=0, server_mbit=0.008)).round
+    found = trial("method.name=stocfl", "method.tau=0.5", rounds=1, wire=Wire(mbit=1000, ms=0, server_mbit=0.008)).round
     assert found.wire_seconds == pytest.approx((found.down + found.up) / 1000)
 
 

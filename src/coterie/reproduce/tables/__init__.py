@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.reproduce.cell import Table
-from coterie.reproduce.tables import fedgroup, fedsoft, har, quick, stocfl, suite, wecfl
+from coterie.reproduce.tables import fedgroup, fedsoft, har, quick, recovery, stocfl, suite, wecfl
 
 TABLES: tuple[Table, ...] = (
     *fedsoft.TABLES,
@@ -13,6 +13,7 @@ TABLES: tuple[Table, ...] = (
     *wecfl.TABLES,
     *har.TABLES,
     *quick.TABLES,
+    *recovery.TABLES,
     *suite.TABLES,
 )
 
