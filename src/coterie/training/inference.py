@@ -36,6 +36,7 @@ from coterie.engines.sequential import Sequential
 from coterie.methods.contract import admitted
 from coterie.training.ask import RoundAsk
 from coterie.training.checks import check_fit
+from coterie.training.confidence import confidence
 from coterie.training.data_record import DataRecord, Described, scale_of, target_of
 from coterie.training.matching import as_federation, seen_alike
 from coterie.training.result import Result
@@ -83,6 +84,17 @@ class Served:
         with one_thread():
             said = TaskRunner(model).predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
         return _answer(self._result, said, proba, newcomers.target)
+
+    def confidence(self, client: int | str) -> float:
+        """The probability that no other cluster's model serves this newcomer better, by its own samples.
+
+        A paired t-test of the losses; NaN where clients share in several clusters.
+        """
+        number = number_of(self._behind.newcomers, client)
+        task, data = self._result.method.predictor(self._state), self._behind.newcomers.client(number)
+        with one_thread():
+            place = int(self.assignments[number])
+            return confidence(TaskRunner(self._result.model), task, self._behind.first + number, data, place)
 
     def network(self, client: int | str) -> nn.Module:
         """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
