@@ -107,6 +107,17 @@ def test_a_client_with_far_more_data_is_not_rejected(model: str) -> None:
     assert [event.rejected for event in result.history] == [()] * 4
 
 
+def test_a_claim_of_many_samples_does_not_lift_the_bound() -> None:
+    """Nobody can check what a client of a network says it has: 100 times the median's steps are taken into account."""
+    models = torch.eye(6)
+    n = torch.tensor([8.0, 8.0, 8.0, 8.0, 8.0, 1e6])
+    task = Fit(All(torch.zeros(6)), Local(batch=4, lr=0.1))
+    for size, rejected in ((99.0, []), (101.0, [5])):
+        models[5] = size * torch.eye(6)[5]
+        reply = Fitted(torch.arange(6), n, torch.zeros(6), models, None)
+        assert [m.client for m in screen([task], [reply], 10.0, 0.0).rejected] == rejected
+
+
 def test_a_client_that_is_new_to_a_converged_model_is_not_rejected() -> None:
     """The others' updates have shrunk by far more than the bound; the first rounds' are what counts."""
     theta, start = torch.full((8, 4), 1e-3), torch.zeros(4)

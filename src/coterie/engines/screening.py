@@ -25,6 +25,7 @@ from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
 
 SMALLEST = 5  # replies; with fewer, the median means little
+MORE_STEPS = 100.0  # times the median's, at most: over a network they follow from what a client says it has
 STANDS_OUT = 1e3  # times the next largest update: no client gets so far ahead by its data alone
 CHUNK = 1 << 21  # numbers that are subtracted at a time
 
@@ -185,7 +186,7 @@ def _more_steps(task: Fit, n: Tensor) -> Tensor:
     if local.steps is not None or local.batch == "full":
         return torch.ones(len(n), dtype=torch.float64)
     steps = (n.double() / local.batch).ceil()
-    return (steps / steps.median()).clamp(min=1).sqrt()
+    return (steps / steps.median()).clamp(1, MORE_STEPS).sqrt()
 
 
 def _why(norm: float, least: float, bound: float, known: bool) -> str:
