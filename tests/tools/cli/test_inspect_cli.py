@@ -120,7 +120,7 @@ def test_the_page_has_the_dendrogram_and_the_risk_curve(tmp_path: Path) -> None:
 
 def test_mistakes(tmp_path: Path) -> None:
     assert "Did you mean 'rotated'" in failed("inspect", "data.partition.name=rotatd")
-    assert "at least 4 training samples" in failed("inspect", "data.partition.name=iid", "data.partition.clients=400")
+    assert "at least 4 training samples" in failed("inspect", "data.partition.name=iid", "data.partition.clients=700")
     (tmp_path / "file").write_text("x")
     assert "cannot be written" in failed("inspect", *QUICK, "--html", "file/page.html")
 
