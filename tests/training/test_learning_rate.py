@@ -20,6 +20,7 @@ from coterie.core.references import All
 from coterie.core.tasks import Fit
 from coterie.data.datasets.digits import Digits
 from coterie.data.partitions.clusterwise import Rotated
+from coterie.engines.contract import Visit
 from coterie.engines.factory import local_of
 from coterie.engines.sequential import Sequential
 from coterie.training import learning_rate
@@ -121,6 +122,24 @@ def test_only_a_few_clients_are_asked_and_newcomers_are_not() -> None:
     assert not set(search.clients) & set(newcomers.ids.tolist())
     assert learning_rate.settle(job, {}, lambda _: None)[1] == (search,)  # the same again
     assert not any(engine.memory.read(client) for client in range(12))
+
+
+def test_clients_train_on_one_half_and_are_scored_on_the_other() -> None:
+    """And every visit keeps nothing, of trainings that keep nothing either."""
+    model = named_model("linear", {}, DIGITS)
+    engine = Sequential(model, DIGITS)
+    visits: list[Visit] = []
+    carried = engine.visit
+    engine.visit = lambda visit: visits.append(visit) or carried(visit)  # type: ignore[method-assign, func-returns-value]
+    job = Job(coterie.FedAvg(local=AUTO), model, DIGITS, read(None, []).settings, engine)
+    learning_rate.settle(job, {}, lambda _: None)
+    fits = [task for visit in visits for task in visit.tasks if isinstance(task, Fit)]
+    assert [fit.half for fit in fits] == [1, *[0, 1] * len(learning_rate.RATES)]
+    assert [fit.local.lr for fit in fits[1::2]] == list(learning_rate.RATES)
+    assert all(fit.local.steps == learning_rate.STEPS and fit.local.batch == 8 for fit in fits[1::2])
+    assert not any(fit.keep for fit in fits)
+    assert not any(visit.keep for visit in visits)
+    assert len({visit.moment for visit in visits}) == 1  # the same halves and batches for every rate
 
 
 def test_a_resumed_run_goes_on_with_the_rate_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

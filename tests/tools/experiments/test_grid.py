@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, raises
 from coterie.core.errors import CoterieError
-from coterie.tools.experiments.grid import Grid, outcome_of, plan, read_axes, split_values, state_of
+from coterie.tools.experiments.grid import Grid, alone_of, outcome_of, plan, read_axes, split_values, state_of
 from coterie.training.config import split_words
 from coterie.training.execute import execute
 
@@ -167,6 +168,30 @@ def test_auto_is_what_it_came_to(tmp_path: Path) -> None:
     (named,) = plan(None, [*QUICK, "engine=sequential"]).runs
     with raises("run-mismatch"):
         state_of(named, tmp_path)
+
+
+def test_a_run_is_compared_with_its_clients_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the run of the method `local` (here another one stands for it) of the same seed and settings."""
+    monkeypatch.setattr("coterie.tools.experiments.grid.LOCAL", "fedavg")
+    grid = plan(None, [*QUICK, "method=fedavg,wecfl", "method.k=2", "rounds=1,2", "seeds=2"])
+    (mine,) = [r for r in grid.runs if (r.config.method.name, r.config.rounds, r.seed) == ("wecfl", 1, 1)]
+    alone = alone_of(mine, grid.runs)
+    assert alone is not None
+    assert (alone.config.method.name, alone.config.rounds, alone.seed) == ("fedavg", 1, 1)
+    assert alone_of(alone, grid.runs) is None
+    assert alone_of(mine, [mine]) is None
+    for run in (mine, alone):
+        execute(run.config, run.path(tmp_path))
+    against = outcome_of(mine, tmp_path, alone).against
+    assert against is not None
+    scores = [
+        {row["client"]: row["accuracy"] for row in json.loads((run.path(tmp_path) / "clients.json").read_text())}
+        for run in (mine, alone)
+    ]
+    apart = [scores[0][client] - scores[1][client] for client in scores[0]]
+    assert against.gain == pytest.approx(sum(apart) / len(apart))
+    assert against.worse == pytest.approx(sum(a < 0 for a in apart) / len(apart))
+    assert outcome_of(mine, tmp_path).against is None
 
 
 def test_newcomers_are_part_of_the_end(tmp_path: Path) -> None:
