@@ -96,7 +96,9 @@ def test_results_page_is_of_the_results_that_are_there() -> None:
     text = (ROOT / "docs" / "results.md").read_text()
     for found in (standing(table, Results(ROOT / "results")) for table in TABLES):
         if found.done:
-            assert f"(#{found.table.name}) | {found.done} of {len(found.lines)} |" in text, found.table.name
+            own = found.table.own_page
+            place = f"#{found.table.name}" if own is None else own.file
+            assert f"({place}) | {found.done} of {len(found.lines)} |" in text, found.table.name
 
 
 def test_no_outcome_is_stale() -> None:

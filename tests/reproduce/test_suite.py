@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.reproduce.campaign import Job, missing, planned
-from coterie.reproduce.cell import Checked, Outcome, Run, Tree
+from coterie.reproduce.cell import Checked, Found, Outcome, Run, Tree
 from coterie.reproduce.results import Results, configured
+from coterie.reproduce.show import markdown as results_page
+from coterie.reproduce.standing import standing
 from coterie.reproduce.suite.cases import CASES, DEVELOPMENT, HELD_OUT, Case
 from coterie.reproduce.suite.contenders import CONTENDERS, TAUS, warmed_up
 from coterie.reproduce.suite.page import markdown, summary
@@ -345,6 +347,16 @@ def test_a_summary() -> None:
     assert "development half, 12 of 12 federations begun" in text
     assert "halves           rank  1.00  score  61.0" in text
     assert "does NOT hold: development: one cluster on IID data" in text
+
+
+def test_the_results_page_leads_to_it_and_does_not_list_its_cells(tmp_path: Path) -> None:
+    line = standing(SUITE, Results(tmp_path)).lines[0]
+    begun = dataclasses.replace(
+        standing(SUITE, Results(tmp_path)), lines=(dataclasses.replace(line, found=Found(1.0, 0.0, 1)),)
+    )
+    text = results_page([begun], (), tmp_path)
+    assert "| [suite](suite.md) | 1 of 1 | no numbers printed | 0 of 14 |" in text
+    assert line.cell.name not in text
 
 
 def test_the_page_of_the_documentation_is_of_the_results_that_are_there() -> None:
