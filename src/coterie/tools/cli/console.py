@@ -41,7 +41,7 @@ def progress(console: Console, title: str, transient: bool = False) -> Iterator[
     the run goes on, when there is a terminal to draw on. `transient`: the bar goes when the run is over."""
     with bars(console, transient) as bar:
         task: TaskID | None = None
-        pace, lost, chosen = Pace(0), 0, 0
+        pace, lost, chosen = Pace(0), 0, (0, "")
 
         def listen(event: Event) -> None:
             nonlocal task, pace, lost, chosen
@@ -50,8 +50,8 @@ def progress(console: Console, title: str, transient: bool = False) -> Iterator[
                 task = bar.begin(title, event.rounds, event.done)
             elif isinstance(event, RoundDone) and task is not None:
                 lost += len(event.missing)
-                if event.counted is not None and event.counted.k != chosen:
-                    chosen = event.counted.k
+                if event.counted is not None and (event.counted.k, event.counted.rule) != chosen:
+                    chosen = event.counted.k, event.counted.rule
                     bar.console.print(f"round {event.round}: {event.counted}", highlight=False, soft_wrap=True)
                 pace.reach(event.round)
                 bar.update(task, completed=event.round, pace=str(pace), missing=f"{lost} missed" if lost else "")
