@@ -92,10 +92,7 @@ def test_a_vector_where_a_reference_belongs_says_what_to_write() -> None:
         (lambda: All(All(W)), "All.theta: expected a tensor, got All(...)"),  # type: ignore
         (lambda: Pick(np.zeros((2, 3)), None), "Pick.centers: expected a tensor"),  # type: ignore
         (lambda: Pick(torch.zeros(2, 3), [0, 1]), "Pick.labels: expected ByClient(...), got a list"),  # type: ignore
-        (
-            lambda: Mix(torch.zeros(2, 3), torch.ones(1, 2)),
-            "Mix.weights: expected ByClient(...) or Estimated(...), got",
-        ),  # type: ignore
+        (lambda: Mix(torch.zeros(2, 3), W), "Mix.weights: expected ByClient(...) or Estimated(...), got a"),  # type: ignore
         (lambda: Own("v", W), "Own.default: expected a reference"),  # type: ignore
         (lambda: Score(All(W)), "Score.centers: expected a tensor"),  # type: ignore
         (lambda: Evaluate(All(W)), "write Evaluate((All(w),))"),  # type: ignore
