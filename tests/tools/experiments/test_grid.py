@@ -214,3 +214,8 @@ def test_the_documented_comparisons_can_be_planned(tmp_path: Path, monkeypatch: 
     for line in lines:
         words = [word for word in line[2:] if "=" in word or word.endswith(".yaml")]
         assert len(plan(*split_words(words)).runs) == (9 if "my.yaml" not in line else 4)
+
+
+def test_brackets_inside_quotes_are_letters() -> None:
+    assert split_values("model.name", "'a[',b") == ["'a['", "b"]
+    assert split_values("model.hidden", "[8,4],[16]") == ["[8,4]", "[16]"]
