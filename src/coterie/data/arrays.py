@@ -182,33 +182,22 @@ def from_arrays(
     groups: Sequence[str | None] | None = None,
 ) -> Federation:
     """See `Federation.from_arrays`."""
-    if task not in (None, "classification", "regression"):
-        raise CoterieError(
-            f"from_arrays: task is 'classification' or 'regression', not {task!r}", code="argument-invalid"
-        )
     names = _names(names, len(clients))
     who = [client_name(names, client) for client in range(len(clients))]
     tables = read_tables(clients, who, rules, time, standardise)
     clients, features = named_alike(clients, who) if tables is None else (tables.clients, tables.names)
     clients, called = _numbered(clients, who)
-    if called is not None and task == "regression":
-        raise CoterieError(
-            "data: the targets are names, and task is regression; write numbers or leave task out", code="data-labels"
-        )
-    table = _Table(who, task, test, seed, None if tables is None else tables.times)
-    for client, arrays in enumerate(clients):
-        table.add(client, arrays)
-    if not table.xs:
-        raise CoterieError("data: a federation needs at least one client", code="data-empty")
-    if truth is not None and len(truth) != len(clients):
-        raise CoterieError(f"data: truth names {len(truth)} clients, the data has {len(clients)}", code="data-shape")
-    if groups is not None and len(groups) != len(clients):
-        raise CoterieError(f"data: groups names {len(groups)} clients, the data has {len(clients)}", code="data-shape")
+    _check_task(task, called)
+    table = _filled(_Table(who, task, test, seed, None if tables is None else tables.times), clients)
+    for key, given in (("truth", truth), ("groups", groups)):
+        if given is not None and len(given) != len(clients):
+            raise CoterieError(
+                f"data: {key} names {len(given)} clients, the data has {len(clients)}", code="data-shape"
+            )
     y = _outcomes(torch.cat(table.ys))
     regression = y.is_floating_point()
     if not regression and task is None and outputs is None and called is None and len(y):
-        warn_of_amounts(y, "y", "If they are amounts, write task='regression'; if classes, task='classification'.")
-        warn_of_no_zero(y, "y", "If they are right as they are, write task='classification'.")
+        _ask_about_labels(y)
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     x, rows = torch.cat(table.xs), Ragged.of(table.train)
     plan = None if tables is None else tables.plan
@@ -229,6 +218,37 @@ def from_arrays(
         time=None if tables is None or tables.times is None else np.concatenate(tables.times),
     )
     return made if plan is None else encoded(made, plan)
+
+
+def _filled(table: _Table, clients: Sequence[tuple[ArrayLike, ...]]) -> _Table:
+    for client, arrays in enumerate(clients):
+        table.add(client, arrays)
+    if not table.xs:
+        raise CoterieError("data: a federation needs at least one client", code="data-empty")
+    return table
+
+
+def _check_lengths(clients: int, **given: Sequence[object] | None) -> None:
+    for key, values in given.items():
+        if values is not None and len(values) != clients:
+            raise CoterieError(f"data: {key} names {len(values)} clients, the data has {clients}", code="data-shape")
+
+
+def _ask_about_labels(y: Tensor) -> None:
+    warn_of_amounts(y, "y", "If they are amounts, write task='regression'; if classes, task='classification'.")
+    warn_of_no_zero(y, "y", "If they are right as they are, write task='classification'.")
+
+
+def _check_task(task: Kind | None, called: tuple[str, ...] | None) -> None:
+    """called: the names of the classes, where labels are names."""
+    if task not in (None, "classification", "regression"):
+        raise CoterieError(
+            f"from_arrays: task is 'classification' or 'regression', not {task!r}", code="argument-invalid"
+        )
+    if called is not None and task == "regression":
+        raise CoterieError(
+            "data: the targets are names, and task is regression; write numbers or leave task out", code="data-labels"
+        )
 
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...] | None:

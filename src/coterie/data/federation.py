@@ -95,8 +95,9 @@ class Federation:
     @cached_property
     def roster(self) -> Roster:
         """What a server knows of the clients: their ids, how much they train on and, where given, their groups."""
-        ids, truth = torch.arange(len(self)), crisp(self.truth, self.mixture)
-        return Roster(ids, self.train.lengths, grouped(self.groups), truth)
+        return Roster(
+            torch.arange(len(self)), self.train.lengths, grouped(self.groups), crisp(self.truth, self.mixture)
+        )
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have."""
@@ -109,8 +110,7 @@ class Federation:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one sample, as a client sees it."""
-        first = self.domains[0]
-        return tuple(first.take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
+        return tuple(self.domains[0].take(torch.zeros(1, dtype=torch.int64))[0].shape[1:])
 
     @property
     def scales(self) -> tuple[Scale | None, ...]:
@@ -226,8 +226,7 @@ class Federation:
         Arrays or tensors. task: "classification" or "regression"; None: whole numbers and names are labels, other
         numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
         names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
-        missing, categories, leave_out, time: where x are tables, of their columns, as in `coterie.data.CSV`.
-        groups: the group of each client, if you know it (None: unknown), for the method `given`.
+        missing, categories, leave_out, time: as in `coterie.data.CSV`. groups: of clients, for `given` (None: unknown).
         """
         from coterie.data.arrays import from_arrays
 

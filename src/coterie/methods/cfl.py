@@ -46,7 +46,6 @@ class CFL:
     """One cluster, split in two again and again wherever its members pull apart."""
 
     paper: ClassVar[str] = "Sattler et al. 2019, arXiv:1910.01991"
-
     eps1: PositiveFloat | Literal["auto"] = "auto"  # split when the mean update is shorter than this
     eps2: PositiveFloat | Literal["auto"] = "auto"  # ... while some member's is longer than this
     gamma_max: NonNegativeFloat = 0.0  # ... and sqrt((1 - largest cosine across) / 2) is more than this

@@ -4,8 +4,8 @@ Ma et al. 2022 (Eq. 3): any clustered method is a lower level that groups repres
 upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, equal, every); WeCFL is (classifier,
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
-The server sees every client's representation, and means of models.
-A new client joins the cluster of the nearest mean representation or, for models and updates, the center of least loss.
+The server sees representations and means of models. A new client joins the nearest mean representation or, for models
+and updates, the center of least loss.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class Composed(LowerLevel):
     """Your own clustered method: representation x distance x clustering x weights x when."""
 
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (section 5)"
-
     representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
     clustering_weights: Weighting = "size"
     weights: Weighting = "size"
@@ -83,12 +82,10 @@ class Composed(LowerLevel):
         early = self.early(state, ask) if clustering else None
         if not clustering or self.by_loss:
             state = admitted(self, state, cohort, ask)
-        start = state.start(cohort.ids)
+        start, on = state.start(cohort.ids), None
         if early is not None and self.representation == "losses":
-            start = state.of_least_loss(early, anew=self.clustering == "argmin")
-            reply = ask(Fit(start, local=self.local, on=early.ids))
-        else:
-            reply = ask(Fit(start, local=self.local))
+            start, on = state.of_least_loss(early, anew=self.clustering == "argmin"), early.ids
+        reply = ask(Fit(start, local=self.local, on=on))
         if clustering:
             late = state.models(reply, since=start if self.representation == "update" else None)
             state = self.regroup(state, early or late, reply, cohort)
@@ -101,9 +98,8 @@ class Composed(LowerLevel):
 
     def early(self, state: Kit, ask: Ask, on: Tensor | None = None) -> Represented | None:
         """Representations that do not come out of training."""
-        if self.representation == "losses":
-            return state.losses(ask, on)
-        return state.gradients(ask, on) if self.representation == "gradient" else None
+        by = {"losses": state.losses, "gradient": state.gradients}.get(self.representation)
+        return None if by is None else by(ask, on)
 
     def regroup(self, state: Kit, found: Represented, reply: Fitted, cohort: Cohort) -> Kit:
         """New clusters under old numbers where they overlap."""
@@ -127,8 +123,7 @@ class Composed(LowerLevel):
         unmet = state.unmet(cohort.ids)
         if not len(unmet) or not state.means.numel():
             return state
-        found = None if self.by_loss else self.early(state, ask, unmet)
-        if found is None:
+        if self.by_loss or (found := self.early(state, ask, unmet)) is None:
             return joined_by_loss(state, unmet, ask)
         if self.distance != "euclidean" or self.by_cosine:
             return by_angle(state, found.ids, found.points, state.means, ask)

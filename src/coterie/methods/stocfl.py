@@ -47,7 +47,6 @@ class StoCFL:
     """An unknown number of clusters, any participation, and a global model that helps them."""
 
     paper: ClassVar[str] = "Zeng et al. 2023, arXiv:2303.00897"
-
     tau: Cosine | Literal["auto"] = "auto"  # clusters more alike than this merge, newcomers join; 1 never, -1 always
     lam: NonNegativeFloat = 0.05  # lambda, the pull towards the global model
     psi: Local | None = None  # how a client is represented; not given: the anchor's gradient or, tau: auto, 50 steps

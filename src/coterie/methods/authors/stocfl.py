@@ -89,8 +89,7 @@ class StoCFLAuthors(StoCFL):
         """The cluster that each cluster is merged into; clusters without sampled members are left alone."""
         psi, rows = parts.psi, torch.arange(len(parts.psi))
         if isinstance(parts, Sampled):
-            here = sampled[parts.labels.has(sampled)]
-            of = parts.labels.at(here)
+            of = parts.labels.at(here := sampled[parts.labels.has(sampled)])
             psi, rows = parts.seen.sums(here, of, len(psi), psi), of.unique()
         into = torch.arange(len(psi))
         if len(rows) < 2:
