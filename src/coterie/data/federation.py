@@ -95,9 +95,8 @@ class Federation:
     @cached_property
     def roster(self) -> Roster:
         """What a server knows of the clients: their ids, how much they train on and, where given, their groups."""
-        return Roster(
-            torch.arange(len(self)), self.train.lengths, grouped(self.groups), crisp(self.truth, self.mixture)
-        )
+        ids, truth = torch.arange(len(self)), crisp(self.truth, self.mixture)
+        return Roster(ids, self.train.lengths, grouped(self.groups), truth)
 
     def sizes(self, ids: Tensor) -> Tensor:
         """How many training samples these clients have."""
@@ -196,11 +195,8 @@ class Federation:
             return data
         if isinstance(data, Sequence) and all(isinstance(client, tuple | list) for client in data):
             return Federation.from_arrays(data, task=task)
-        raise CoterieError(
-            f"data: expected a Federation or a list of (x, y) per client, got a {type(data).__name__}; "
-            "coterie.Federation.from_arrays makes one",
-            code="data-type",
-        )
+        found = f"got a {type(data).__name__}; see coterie.Federation.from_arrays"
+        raise CoterieError(f"data: expected a Federation or a list of (x, y) per client, {found}", code="data-type")
 
     @staticmethod
     @explained_call

@@ -4,8 +4,7 @@ Ma et al. 2022 (Eq. 3): any clustered method is a lower level that groups repres
 upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, equal, every); WeCFL is (classifier,
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
-The server sees representations and means of models. A new client joins the nearest mean representation or, for models
-and updates, the center of least loss.
+The server sees representations and means of models. Newcomers join the nearest mean representation, or by loss.
 """
 
 from __future__ import annotations
@@ -98,8 +97,9 @@ class Composed(LowerLevel):
 
     def early(self, state: Kit, ask: Ask, on: Tensor | None = None) -> Represented | None:
         """Representations that do not come out of training."""
-        by = {"losses": state.losses, "gradient": state.gradients}.get(self.representation)
-        return None if by is None else by(ask, on)
+        if self.representation == "losses":
+            return state.losses(ask, on)
+        return state.gradients(ask, on) if self.representation == "gradient" else None
 
     def regroup(self, state: Kit, found: Represented, reply: Fitted, cohort: Cohort) -> Kit:
         """New clusters under old numbers where they overlap."""
