@@ -20,7 +20,8 @@ INTRODUCTION = """\
 
 Written by `coterie reproduce --report` from `results/suite/`. 24 federations of every kind, three seeds; the same
 model, rounds, clients per round and local steps per visit for all contenders. The list, the budgets and the seeds were
-fixed before [Halves](halves.md) was tuned. It was developed on one half of the federations; the other was held out.
+fixed before [Halves](halves.md) was run on any of them. It had been developed on small federations of digits, some of
+which are like those of the list; from then on, one half of the federations is for development, the other held out.
 
 - **Not told:** the method gets the clients and nothing else, as a user has it. `-auto` is `k: auto`, `stocfl-0.5` is
   StoCFL with its default tau, FedEM has its three components. All have their defaults; nothing was tuned.
