@@ -510,7 +510,7 @@ def test_a_column_of_groups_is_no_feature_and_says_where_clients_are(text: Calla
 
 
 def test_a_column_of_groups_is_only_used_if_it_is_named(text: Callable[..., str]) -> None:
-    made = federate(CSV(text(REGIONS.replace("region", "group")), y="y", client="shop"))
+    made = federate(CSV(text(REGIONS.replace("region", "group")), y="y", client="shop", categories="none"))
     assert made.groups is None
     assert made.left_out == ("group",)
 

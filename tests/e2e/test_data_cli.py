@@ -461,7 +461,7 @@ def test_newcomers_on_the_command_line(shell: commandline.Shell) -> None:
 
 
 def test_what_a_person_sees_of_newcomers_and_of_the_federation(shell: commandline.Shell) -> None:
-    said = shell("run", *commandline.QUICK, "newcomers=0.25", "--out", "run")
+    said = shell("run", *commandline.QUICK, "engine=sequential", "newcomers=0.25", "--out", "run")
     assert said.code == 0
     lines = [line.split() for line in said.out.splitlines() if line.strip()]
     assert [line[0] for line in lines if line[0] in ("wecfl", "newcomers")] == ["wecfl", "newcomers"]

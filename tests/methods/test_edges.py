@@ -406,7 +406,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name: str, local: Local, tmp_
     a_method = method(name, k=3, local=local)
     whole = Sequential(MODEL, federation)
     expected = run(a_method, federation, rounds=6, engine=whole, out=tmp_path / "whole", **options)
-    run(a_method, federation, rounds=3, out=tmp_path / "parts", **options)
+    run(a_method, federation, rounds=3, engine="sequential", out=tmp_path / "parts", **options)
     again = Sequential(MODEL, federation)
     found = run(a_method, federation, rounds=6, engine=again, out=tmp_path / "parts", resume=True, **options)
     assert [event.round for event in found.history] == [4, 5, 6]

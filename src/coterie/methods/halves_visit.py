@@ -21,7 +21,7 @@ def trainings(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit]:
     half: Literal[0] | None = 0 if state.trial.on else None
     fits = [Fit(after, local=local, half=half)]
     if state.trial.on:
-        fits.append(Fit(before, local=local, half=half, on=met))
+        fits.append(Fit(before, local=local, half=half, on=met, optimizer_slot=f"{SLOT}.before"))
     if state.trial.on or state.kind == PERSONAL:
         personal = Fit(own, anchor=after, mu=mu, local=local, save=SLOT, send=False, half=half, on=met)
         fits.append(dataclasses.replace(personal, optimizer_slot=f"{SLOT}.optimizer"))

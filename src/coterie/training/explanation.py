@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.client_table import ByClient
 from coterie.core.clients import number_of
+from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.formatting import short
 from coterie.core.hardware import one_thread
@@ -59,6 +60,7 @@ class Neighbour:
     distance: float
 
 
+@explained
 @dataclass(frozen=True)
 class Explanation:
     """Why a client is in its cluster; `print` shows it in words."""

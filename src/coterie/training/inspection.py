@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from coterie.clustering.halves import Evidence, halves_evidence, sample_of
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
-from coterie.core.constructors import explained_call
+from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
@@ -92,6 +92,7 @@ class Advice:
     reason: str
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """What one round of half-updates says of a federation; `print` shows the answer in words."""

@@ -73,8 +73,8 @@ def _cells() -> tuple[Cell, ...]:
 PROTOCOL = (
     "24 federations, 12 of them to develop on and 12 held out; list, budgets and seeds were fixed before Halves was "
     "run on any. Per federation every contender has the same model, rounds, clients per round and local steps per "
-    "visit and trained model. Score: accuracy in percent, for regression 100 R2 (at least 0), each client counting the same, "
-    "mean over the last three rounds."
+    "visit and trained model. Score: accuracy in percent, for regression 100 R2 (at least 0), each client counting the "
+    "same, mean over the last three rounds."
 )
 _CELLS = _cells()
 RUNS = {cell.name: cell.run for cell in _CELLS}
