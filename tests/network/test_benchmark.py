@@ -131,8 +131,6 @@ def test_evaluation_is_once_and_apart() -> None:
 def test_the_models_are_those_of_a_run_in_one_process(tmp_path: Path) -> None:
     words = [*WORDS, f"rounds={ROUNDS}", f"data.partition.clients={LINKS}", "method.name=wecfl", "engine=sequential"]
     config = read(None, words)
-        None, [*WORDS, f"rounds={ROUNDS}", f"data.partition.clients={LINKS}", "method.name=wecfl", "engine=sequential"]
-    )
     assert same_models(trial("method.name=wecfl").result, execute(config, tmp_path / "run"))
 
 

@@ -139,29 +139,35 @@ def score(summary: Summary) -> str:
 
 @dataclass(frozen=True)
 class Results:
-    """A table of finished runs. Where a terminal is too narrow, sizes of clusters go below it: scores come first."""
+    """A table of finished runs. Where a terminal is too narrow, sizes of clusters and worst-off clients go below it."""
 
     rows: Sequence[tuple[str, Summary, float]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As wide as it may be."""
-        whole = self.table(sizes=True)
-        if Measurement.get(console, options.update(width=10_000), whole).maximum <= options.max_width:
+
+        def fits(table: Table) -> bool:
+            return Measurement.get(console, options.update(width=10_000), table).maximum <= options.max_width
+
+        whole, narrow, scores = self.table(), self.table(sizes=False), self.table(sizes=False, fair=False)
+        if fits(whole):
             yield whole
             return
-        bare = self.table(sizes=False)
-        if Measurement.get(console, options.update(width=10_000), bare).maximum > options.max_width:
-            bare.padding = (0, 1, 0, 0)  # names are broken only where even this is too wide
-        yield bare
+        fair = fits(narrow)
+        if not fair and not fits(scores):
+            scores.padding = (0, 1, 0, 0)  # names are broken only where even this is too wide
+        yield narrow if fair else scores
         for name, summary, _ in self.rows:
-            yield Text(f" clients per cluster of {name.strip()}: {_sizes(summary)}", style="dim")
+            below = "" if fair or summary.worst_decile is None else f"; {WORST}: {worst(summary)}"
+            yield Text(f" clients per cluster of {name.strip()}: {_sizes(summary)}{below}", style="dim")
 
-    def table(self, sizes: bool) -> Table:
-        """With the sizes of clusters or without."""
+    def table(self, sizes: bool = True, fair: bool = True) -> Table:
+        """With the sizes of clusters and the scores of the worst-off clients, or without."""
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         regression = all(summary.accuracy is None for _, summary, _ in self.rows)
         table.add_column("method", style="bold", overflow="fold")  # the only one to be broken where there is no room
-        for name in (*(tuple(ERRORS) if regression else ("accuracy", "macro-F1")), WORST):
+        shown = tuple(ERRORS) if regression else ("accuracy", "macro-F1")
+        for name in (*shown, WORST) if fair else shown:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("clusters", justify="right", no_wrap=True)
         if sizes:
@@ -171,7 +177,7 @@ class Results:
             table.add_column(name, justify="right", no_wrap=True)
         for name, s, seconds in self.rows:
             scores = tuple(errors(s)) if regression else (percent(s.accuracy), percent(s.macro_f1))
-            scores = (*scores, worst(s))
+            scores = (*scores, worst(s)) if fair else scores
             match = [f"{x:.2f}" if x is not None else "-" for x in (s.ari, s.nmi)] if known else []
             many = (_sizes(s),) if sizes else ()
             table.add_row(escape(name), *scores, str(s.clusters), *many, *match, f"{seconds:.1f}")
