@@ -17,6 +17,8 @@ from coterie.core.registry import DATASETS, METHODS, PARTITIONS, Catalogue
 
 FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
 HERE = Path(__file__).parent
+# What a method needs besides its name to run.
+EXAMPLES = {"given": " data.name=csv data.path=visits.csv data.y=outcome data.client=hospital data.group=region"}
 
 
 def kind(hint: Any) -> str:
@@ -59,7 +61,7 @@ def page(name: str) -> str:
         f"Paper: {method.paper}. Source: [`{source}`](../../{source}).",
         "",
         "```sh",
-        f"coterie run method.name={name}" + (" method.base.name=ifca" if needs_base(method) else ""),
+        f"coterie run method.name={name}" + EXAMPLES.get(name, " method.base.name=ifca" if needs_base(method) else ""),
         "```",
         "",
         "## How it works, and where it differs from its paper",
