@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from coterie.clustering.constraints import at_least, cluster_means, compact, with_pins
+from coterie.clustering.constraints import at_least, cluster_means, with_pins
+from coterie.clustering.labels import by_first_member
 
 
 def line(*values: float) -> Tensor:
@@ -50,7 +51,7 @@ def test_clients_of_one_pin_are_together_and_of_two_apart() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 2), st.floats(-5, 5)), min_size=1, max_size=12))
 def test_pins_hold_and_nobody_is_lost(rows: list[tuple[int, int, float]]) -> None:
-    labels = compact(torch.tensor([label for label, _, _ in rows]))
+    labels = by_first_member(torch.tensor([label for label, _, _ in rows]))
     pins, points = torch.tensor([pin for _, pin, _ in rows]), line(*(x for _, _, x in rows))
     found = with_pins(labels, points, torch.ones(len(rows)), pins)
     assert found.unique().tolist() == list(range(int(found.max()) + 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from coterie.clustering.labels import by_first_member
+
 
 def cluster_means(labels: Tensor, points: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """The weighted mean (K, d) and the total weight (K,) of every cluster; every label up to the largest is used."""
@@ -12,12 +14,6 @@ def cluster_means(labels: Tensor, points: Tensor, n: Tensor) -> tuple[Tensor, Te
     share[labels, torch.arange(len(labels))] = n.double()
     total = share.sum(1)
     return (share / total[:, None]) @ points.double(), total
-
-
-def compact(labels: Tensor) -> Tensor:
-    """The same clusters, numbered by their first member."""
-    numbers: dict[int, int] = {}
-    return torch.tensor([numbers.setdefault(label, len(numbers)) for label in labels.tolist()], dtype=torch.int64)
 
 
 def with_pins(labels: Tensor, points: Tensor, n: Tensor, pins: Tensor) -> Tensor:
@@ -39,7 +35,7 @@ def with_pins(labels: Tensor, points: Tensor, n: Tensor, pins: Tensor) -> Tensor
             rows = [(found == place) & (pins >= 0) for place in places]
             centers = torch.stack([(n[row].double() @ points[row].double()) / n[row].double().sum() for row in rows])
             found[here] = torch.tensor(places)[torch.cdist(points[here].double(), centers).argmin(1)]
-    return compact(found)
+    return by_first_member(found)
 
 
 def at_least(labels: Tensor, points: Tensor, n: Tensor, smallest: int, exempt: Tensor | None = None) -> Tensor:
@@ -47,7 +43,7 @@ def at_least(labels: Tensor, points: Tensor, n: Tensor, smallest: int, exempt: T
 
     The cost is Ward's, w_i w_j / (w_i + w_j) |mean_i - mean_j|^2. Clusters with a client that is `exempt` stay.
     """
-    labels = compact(labels)
+    labels = by_first_member(labels)
     while int(labels.max()) > 0:
         sizes = torch.bincount(labels)
         small = sizes < smallest
@@ -59,5 +55,5 @@ def at_least(labels: Tensor, points: Tensor, n: Tensor, smallest: int, exempt: T
         centers, total = cluster_means(labels, points, n)
         costs = ((centers - centers[one]) ** 2).sum(1) * total * total[one] / (total + total[one])
         costs[one] = torch.inf
-        labels = compact(torch.where(labels == one, costs.argmin(), labels))
+        labels = by_first_member(torch.where(labels == one, costs.argmin(), labels))
     return labels

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coterie.clustering.constraints import cluster_means
 from coterie.core.cohort import Counted
 
 Floats = NDArray[np.float64]
@@ -102,10 +103,7 @@ def spread(labels: Tensor, sampled: Tensor, points: Tensor, n: Tensor) -> Tensor
     """Labels of all points, from those of a sample: the rest joins the nearest of the sample's means."""
     if len(sampled) == len(points):
         return labels
-    k = int(labels.max()) + 1
-    share = torch.zeros(k, len(sampled), dtype=torch.float64)
-    share[labels, torch.arange(len(sampled))] = n[sampled].double()
-    means = (share / share.sum(1, keepdim=True)) @ points[sampled].double()
+    means, _ = cluster_means(labels, points[sampled], n[sampled])
     found = torch.cdist(points.double(), means).argmin(1)
     found[sampled] = labels
     return found
