@@ -104,7 +104,9 @@ def spread(labels: Tensor, sampled: Tensor, points: Tensor, n: Tensor) -> Tensor
     if len(sampled) == len(points):
         return labels
     means, _ = cluster_means(labels, points[sampled], n[sampled])
-    found = torch.cdist(points.double(), means).argmin(1)
+    middle = means.mean(0)  # distances are taken from here, so that none is the difference of two large numbers
+    apart = (means - middle).to(points.dtype)
+    found = (apart.square().sum(1) - 2 * (points - middle.to(points.dtype)) @ apart.T).argmin(1)
     found[sampled] = labels
     return found
 
@@ -141,12 +143,14 @@ def ward(points: Floats, weights: Floats) -> list[tuple[int, int]]:
 
 
 def _merge(costs: Floats, weight: Floats, alive: NDArray[np.bool_], low: int, high: int) -> None:
-    """Lance and Williams: what the other clusters cost to merge with the union of these two, which takes `low`."""
-    others = alive.copy()
-    others[[low, high]] = False
-    w, wl, wh = weight[others], weight[low], weight[high]
-    merged = ((w + wl) * costs[others, low] + (w + wh) * costs[others, high] - w * costs[low, high]) / (w + wl + wh)
-    costs[others, low] = costs[low, others] = merged
+    """Lance and Williams: what the other clusters cost to merge with the union of these two, which takes `low`.
+
+    Rows of clusters that are gone are infinite and stay so.
+    """
+    wl, wh = weight[low], weight[high]
+    merged = ((weight + wl) * costs[low] + (weight + wh) * costs[high] - weight * costs[low, high]) / (weight + wl + wh)
+    merged[[low, high]] = np.inf
+    costs[low], costs[:, low] = merged, merged
     costs[high], costs[:, high] = np.inf, np.inf
     weight[low] += wh
     alive[high] = False
@@ -170,19 +174,21 @@ def _first_member(root: Ints) -> Ints:
 def _risks(merges: Sequence[tuple[int, int]], by: Floats, of: Floats, weights: Floats) -> Floats:
     """Every client's risk with 1, 2, ..., n clusters, predicted `by` one half, judged on the other."""
     many = len(by)
-    members = {i: [i] for i in range(many)}
-    where = list(range(many))  # the cluster of each point, by the point it is named after
+    # The squared distance to a mean, multiplied out: a merge adds two rows and touches no client's point again.
+    weight, sums = weights.copy(), weights[:, None] * by  # of each cluster, by the point it is named after
+    products = sums @ of.T  # of each cluster's sum with every client
+    squares = (of**2).sum(1)
+    cluster = np.arange(many)  # of each client
     risks = np.empty((many, many))
     now = weights * ((of - by) ** 2).sum(1)
     risks[many - 1] = now
     for step, (low, high) in enumerate(merges):
-        into, gone = where[low], where[high]
-        members[into] += members.pop(gone)
-        for member in members[into]:
-            where[member] = into
-        ids = members[into]
-        center = (weights[ids, None] * by[ids]).sum(0) / weights[ids].sum()
-        now = now.copy()
-        now[ids] = weights[ids] * ((of[ids] - center) ** 2).sum(1)
+        into, gone = cluster[low], cluster[high]
+        cluster[cluster == gone] = into
+        for of_clusters in (weight, sums, products):
+            of_clusters[into] += of_clusters[gone]
+        ids = np.flatnonzero(cluster == into)
+        center = sums[into] / weight[into]
+        now[ids] = weights[ids] * np.maximum(squares[ids] - 2 * products[into, ids] / weight[into] + center @ center, 0)
         risks[many - 2 - step] = now
     return risks
