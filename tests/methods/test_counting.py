@@ -21,9 +21,11 @@ from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import at_least
 from coterie.methods.count_by_halves import ASKED, count_by_halves
 from coterie.tools.cli.console import progress
+from coterie.training import round_format
 from coterie.training.build import build
 from coterie.training.config import read
 from coterie.training.events import RoundDone, RunStarted
+from coterie.training.round_history import line_of
 from coterie.training.run_directory import read_history
 
 ROSTER = make_roster(dict.fromkeys(range(30), 10))
@@ -172,8 +174,8 @@ def test_the_demo_at_a_tenth_has_four_kinds(kind: Any, seed: int) -> None:
     seen: list[Counted] = []
 
     def listen(event: Any) -> None:
-        if isinstance(event, RoundDone) and event.counted is not None:
-            seen.append(event.counted)
+        if isinstance(event, RoundDone):
+            seen.extend(event.counted)
 
     coterie.run(
         *(kind(k="auto", local=local), job.federation, job.model),
@@ -193,11 +195,19 @@ def test_the_log_has_the_scores(tmp_path: Path) -> None:
     data = build(read(None, ["data.partition.clients=12"])).federation
     result = coterie.run(IFCA(k="auto", local=Local(steps=3)), data, "linear", rounds=2, out=tmp_path / "run")
     first, second = (json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines())
-    assert first["counted"]["clients"] == 12
+    assert [one["clients"] for one in first["counted"]] == [12]
     assert "counted" not in second
     told = [event.counted for event in read_history(tmp_path / "run", 2)]
     assert told == [event.counted for event in result.history]
-    assert told[0] is not None
+    assert len(told[0]) == 1
+
+
+def test_several_changes_in_one_round_are_all_logged_and_older_lines_are_read() -> None:
+    told = tuple(Counted(k, "halves", 40, ((1, 0.0), (2, 0.5)), f"became {k}") for k in (2, 3))
+    line = line_of(RoundDone(1, 4, 4, (), 1, 0.1, None, counted=told))
+    assert round_format.counted(json.loads(line)) == told
+    assert round_format.counted({"counted": json.loads(line)["counted"][1]}) == told[1:]
+    assert round_format.counted({}) == ()
 
 
 def test_fl_hc_counts_by_its_metric() -> None:
@@ -221,7 +231,7 @@ def test_the_run_prints_how_it_chose() -> None:
     told = Counted(3, "auto", 40, ((2, 0.25), (3, 0.5)), "the largest mean silhouette")
     with progress(Console(file=out, width=200), "ifca") as listen:
         listen(RunStarted("IFCA", "digits", 40, 4, 2, 0))
-        for counted in (told, None):
+        for counted in ((told,), ()):
             listen(RoundDone(1, 4, 4, (), 1, 0.1, None, counted=counted))
     line = "round 1: k = 3 by auto, from 40 clients: the largest mean silhouette (score by k: 2: 0.25, 3: 0.50)"
     assert out.getvalue().count(line) == 1

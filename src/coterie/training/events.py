@@ -58,7 +58,7 @@ class RoundDone:
     client_seconds: float = 0.0  # of `seconds`: spent on clients' work; the rest is the server's
     update_norm: float | None = None  # the median of the cohort's updates; None where fewer than five were sent
     rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
-    counted: Counted | None = None  # the number of clusters, where a rule chose it in this round
+    counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 

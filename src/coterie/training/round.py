@@ -88,7 +88,7 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
         client_seconds=ask.seconds,
         update_norm=ask.update_norm,
         rejected=tuple(sorted(ask.rejected)),
-        counted=cohort.counted[-1] if cohort.counted else None,
+        counted=tuple(cohort.counted),
     )
     return RoundOutcome(state, event, ask.fitted)
 

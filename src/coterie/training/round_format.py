@@ -23,9 +23,8 @@ def clusterability(line: Mapping[str, Any]) -> Any:
     return math.sqrt(value)
 
 
-def counted(line: Mapping[str, Any]) -> Counted | None:
-    """How a rule chose the number of clusters, if it did so in this round."""
-    found = line.get("counted")
-    if found is None:
-        return None
-    return Counted(**found | {"scores": tuple((k, score) for k, score in found["scores"])})
+def counted(line: Mapping[str, Any]) -> tuple[Counted, ...]:
+    """How a rule chose the number of clusters in this round, each time it did; older lines have the last time alone."""
+    found = line.get("counted", [])
+    every = [found] if isinstance(found, dict) else found
+    return tuple(Counted(**one | {"scores": tuple((k, score) for k, score in one["scores"])}) for one in every)

@@ -27,7 +27,7 @@ def line_of(event: RoundDone) -> str:
     for absent in (*line["missing"], *line["unscored"]):
         if absent["name"] is None:
             del absent["name"]
-    if line["counted"] is None:
+    if not line["counted"]:
         del line["counted"]
     summary, validation = line.pop("summary") or {}, line.pop("validation")
     if validation is not None:

@@ -50,9 +50,10 @@ def progress(console: Console, title: str, transient: bool = False) -> Iterator[
                 task = bar.begin(title, event.rounds, event.done)
             elif isinstance(event, RoundDone) and task is not None:
                 lost += len(event.missing)
-                if event.counted is not None and (event.counted.k, event.counted.rule) != chosen:
-                    chosen = event.counted.k, event.counted.rule
-                    bar.console.print(f"round {event.round}: {event.counted}", highlight=False, soft_wrap=True)
+                for one in event.counted:
+                    if (one.k, one.rule) != chosen:
+                        chosen = one.k, one.rule
+                        bar.console.print(f"round {event.round}: {one}", highlight=False, soft_wrap=True)
                 pace.reach(event.round)
                 bar.update(task, completed=event.round, pace=str(pace), missing=f"{lost} missed" if lost else "")
                 seen = event.summary or event.validation
