@@ -20,7 +20,7 @@ from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import Halves
 from coterie.methods.halves_state import SLOT, Halved
-from coterie.methods.halves_trial import AFTER, BEFORE, PERSONAL, ROUNDS, Trial
+from coterie.methods.halves_trial import AFTER, BEFORE, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
 ROSTER = make_roster({0: 10, 3: 10, 4: 10, 7: 10})
@@ -153,7 +153,7 @@ def trial_round(
 ) -> tuple[Halved, ScriptedAsk, str]:
     cohort = make_cohort([0, 3, 4, 7], ROSTER, at)
     trained = models(0, 2, 4, 6), models(1, 1, 3, 3), models(9, 9, 9, 9)  # after, before, personal
-    ask = ScriptedAsk([*judged(*scores), *trained])
+    ask = ScriptedAsk([trained[0], *judged(*scores), *trained[1:]])
     return method.round(state, cohort, ask), ask, " ".join(str(one) for one in cohort.counted)
 
 
@@ -176,7 +176,7 @@ def test_a_split_is_tried_on_one_half_beside_the_clusters_before_and_personal_mo
     assert state.trial.rounds == 1
     assert isinstance(method.predictor(state).models[0], Pick)
     _, ask, _ = trial_round(method, state, (0, 0, 0, 0), (1, 1, 1, 1), (0, 0, 0, 0))
-    tasks = ask.asked[0][:3]
+    tasks = ask.asked[0][1:4]
     assert [(task.split, task.half) for task in tasks] == [("train", 1)] * 3
     assert torch.equal(tasks[0].models[0].centers, state.trial.before)
     assert torch.equal(tasks[1].models[0].centers, state.centers)
@@ -247,10 +247,41 @@ def test_until_a_trial_is_over_the_kind_that_is_ahead_predicts() -> None:
     assert before.labels.values.tolist() == [0, 0, 0, 0]
 
 
+def alike(method: Halves, *, rounds: int = 0) -> Halved:
+    """One cluster, which everyone has visited twice and whose clients' looks gave no reason to split."""
+    state = first_round(method)[0]
+    ids = torch.tensor([0, 3, 4, 7])
+    one = ByClient(ids, torch.zeros(4, dtype=torch.int64))
+    state = dataclasses.replace(without_trial(state), centers=state.centers[:1], labels=one, visits=1.0)
+    state = dataclasses.replace(state, group_of=torch.tensor([0]), verdict=UNTRIED)
+    state = method.round(state, make_cohort([0, 3, 4, 7], ROSTER, 1), ScriptedAsk([models(0, 2, 4, 6)]))
+    return dataclasses.replace(state, trial=dataclasses.replace(state.trial, rounds=rounds))
+
+
+@pytest.mark.parametrize(("personal", "kind", "told"), [(0.9, PERSONAL, "+0.500"), (0.3, AFTER, "")])
+def test_where_nothing_was_split_personal_models_are_tried_alone(personal: float, kind: int, told: str) -> None:
+    method = Halves(local=LOCAL)
+    state = alike(method)
+    assert (state.trial.on, state.trial.of_split, state.trial.rounds) == (True, False, 0)
+    state = alike(method, rounds=ROUNDS - 1)
+    cohort = make_cohort([0, 3, 4, 7], ROSTER, 2)
+    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.4,) * 4, (personal,) * 4), models(9, 9, 9, 9)])
+    state = method.round(state, cohort, ask)
+    halves = [getattr(task, "half", None) for task in ask.asked[0]]
+    assert halves == [None, 1, 1, 0]  # two measured on the other half; the cluster's trained on all, own ones on one
+    assert state.centers.flatten().tolist() == [3.0, 1.0]
+    assert (len(state.centers), state.kind, state.trial.on, state.verdict) == (1, kind, False, PERSONAL_TRIED)
+    assert told in " ".join(str(one) for one in cohort.counted)
+    assert not state.refused  # a split may come later, with a trial of its own
+    later = state.next_trial(state, models(0, 2, 4, 6), split=True)
+    assert later.trial.of_split
+    assert not state.next_trial(state, models(0, 2, 4, 6), split=False).trial.on
+
+
 def test_one_model_for_everyone_is_fedavg_to_the_bit() -> None:
     federation, local = coterie.federate(Digits(), IID(clients=6), seed=0), Local(steps=2, batch=8, lr=0.1)
     ours, theirs = (
-        coterie.run(method, federation, "linear", rounds=3) for method in (Halves(local=local), FedAvg(local=local))
+        coterie.run(method, federation, "linear", rounds=9) for method in (Halves(local=local), FedAvg(local=local))
     )
     assert torch.equal(ours.state.centers[0], theirs.state)
 

@@ -28,7 +28,7 @@ from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
 from coterie.methods.halves_state import Halved
-from coterie.methods.halves_visit import looks_of, measurements, trainings
+from coterie.methods.halves_visit import looks_of, work_of
 from coterie.methods.hard_clusters import averaged, joined_by_loss
 
 FIRST = 10  # visits per client until the second look
@@ -59,17 +59,17 @@ class Halves:
         met = cohort.ids[state.labels.has(cohort.ids)]
         due = met[:0] if state.refused else met[~state.looks.has(met)]
         looks = looks_of(state, due, self.local, self.look) if len(due) else []
-        replies = ask([*measurements(state, met), *trainings(state, met, self.local, self.mu), *looks])
+        replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         verdicts = [reply for reply in replies if isinstance(reply, Evaluated)]
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
         new = state
         if looks and len(trained[-1].ids):
             new = self.learn(state, trained[-2], trained[-1], cohort)
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weigh(trained[0], "size"))
-        if state.trial.on:
-            return new.tried(verdicts, trained[1], len(new.centers) > len(state.centers), cohort)
-        tried = len(new.centers) > len(state.centers) and not self.pinned  # pins are not up for trial
-        return new.on_trial(state, trained[0]) if tried else new
+        split = len(new.centers) > len(state.centers)
+        if state.trial.on and (state.trial.of_split or not split):
+            return new.tried(verdicts, trained[1], split, cohort)
+        return new.next_trial(state, trained[0], split and not self.pinned)  # pins are not up for trial
 
     def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks."""

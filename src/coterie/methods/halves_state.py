@@ -13,7 +13,17 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.references import Own, Pick
 from coterie.core.replies import Evaluated, Fitted
-from coterie.methods.halves_trial import AFTER, BEFORE, Trial
+from coterie.methods.halves_trial import (
+    AFTER,
+    BEFORE,
+    PERSONAL,
+    PERSONAL_TRIED,
+    REFUSED,
+    RIGHT,
+    SETTLED,
+    UNTRIED,
+    Trial,
+)
 from coterie.methods.hard_clusters import Clusters, averaged
 
 SLOT = "halves.personal"  # where a client keeps its own model
@@ -33,7 +43,7 @@ class Halved(Clusters):
     visits: float  # per client met, since the anchors were taken
     until: float  # so many visits per client later, anchors are taken anew
     kind: int  # of model that serves clients best so far: see `halves_trial`
-    verdict: int  # of the last trial since the anchors were taken: 1 a split was right, -1 it was not, 0 none
+    verdict: int  # of the trials since the anchors were taken: see `halves_trial`
     trial: Trial
 
     @classmethod
@@ -43,7 +53,7 @@ class Halved(Clusters):
         one = torch.zeros(1, dtype=torch.int64)
         trial = Trial.none(start[None])
         return cls(
-            start[None], ByClient.empty(), features, start[None], one, looks, samples, 0.0, until, AFTER, 0, trial
+            start[None], ByClient.empty(), features, start[None], one, looks, samples, 0.0, until, AFTER, UNTRIED, trial
         )
 
     def visited(self, clients: int) -> Halved:
@@ -53,7 +63,7 @@ class Halved(Clusters):
             return dataclasses.replace(self, visits=visits)
         looks, groups = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers))
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
-        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=0)
+        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=UNTRIED)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
         """The state that knows these clients' looks."""
@@ -104,18 +114,22 @@ class Halved(Clusters):
     @property
     def refused(self) -> bool:
         """Whether a trial found that clusters should stay as they are until anchors are taken anew."""
-        return self.verdict < 0
+        return self.verdict == REFUSED
 
     def kinds(self) -> tuple[Pick, Pick, Own]:
         """What may serve a client: its cluster's model before the last split, after it, or its own."""
         after = Pick(self.centers, self.labels)
         groups = ByClient(self.labels.ids, self.group_of[self.labels.values])
-        return Pick(self.trial.before, groups) if self.trial.on else after, after, Own(SLOT, after)
+        return Pick(self.trial.before, groups) if self.trial.of_split else after, after, Own(SLOT, after)
 
-    def on_trial(self, before: Halved, reply: Fitted) -> Halved:
-        """After a split: the state in which the models before are trained beside those after, unless one was right."""
-        if self.verdict > 0:
-            return self
+    def next_trial(self, before: Halved, reply: Fitted, split: bool) -> Halved:
+        """The state in which a trial has begun, if there is something to try and it was not tried before.
+
+        After a split the models before are trained beside those after. Without one, personal models are still tried.
+        """
+        if self.verdict == RIGHT or not split:
+            due = self.verdict == UNTRIED and self.visits >= SETTLED and not self.trial.on
+            return dataclasses.replace(self, trial=dataclasses.replace(self.trial, rounds=0)) if due else self
         before = averaged(before, reply, before.labels.at(reply.ids), weigh(reply, "size"))
         models = self.anchors.clone()
         models[before.group_of] = before.centers
@@ -123,8 +137,10 @@ class Halved(Clusters):
 
     def tried(self, verdicts: Sequence[Evaluated], reply: Fitted, split: bool, cohort: Cohort) -> Halved:
         """A round of the trial is over; a further split begins it anew, except for the models before."""
-        trial, groups = self.trial.measured(verdicts), self.group_of[self.labels.at(reply.ids)]
-        models = mean_by(groups, reply, weigh(reply, "size"), empty=trial.before)
+        trial, models = self.trial.measured(verdicts), self.trial.before
+        if trial.of_split:
+            groups = self.group_of[self.labels.at(reply.ids)]
+            models = mean_by(groups, reply, weigh(reply, "size"), empty=models)
         trial = dataclasses.replace(trial, before=models, rounds=trial.rounds + 1)
         if split:
             trial = dataclasses.replace(Trial.none(models), before=models, rounds=0)
@@ -136,12 +152,16 @@ class Halved(Clusters):
     def _ended(self, trial: Trial, kind: int, cohort: Cohort) -> Halved:
         """The state without what the trial found to be of no use."""
         none, kept = Trial.none(trial.before), self
+        if not trial.of_split:
+            if kind == PERSONAL:
+                cohort.counted.append(trial.told(kind, len(self.centers)))
+            return dataclasses.replace(self, trial=none, kind=max(kind, AFTER), verdict=PERSONAL_TRIED)
         if kind == BEFORE:
             groups, rows = self.group_of.unique(return_inverse=True)
             labels = ByClient(self.labels.ids, rows[self.labels.values])
             kept = dataclasses.replace(self, centers=trial.before[groups], labels=labels, group_of=groups)
         cohort.counted.append(trial.told(kind, len(kept.centers)))
-        verdict = -1 if kind == BEFORE else 1
+        verdict = REFUSED if kind == BEFORE else RIGHT
         return dataclasses.replace(kept, trial=none, kind=max(kind, AFTER), verdict=verdict)
 
     def _numbers(self, group: int, count: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ That clients' updates differ does not mean that different models serve them bett
 has seen all classes often beats those of clusters. So when Halves splits clusters, the models of the clusters before
 and after, and a personal one per client, are trained side by side for some rounds, on one half of every client's
 samples. Each client measures them on the other half when it is visited. The simplest of the three that no other beats
-clearly is kept, and trained on all samples from then on.
+clearly is kept, and trained on all samples from then on. Where nothing was split, clients may still all differ: then
+personal models alone are tried against those of the clusters.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from coterie.core.replies import Evaluated
 
 BEFORE, AFTER, PERSONAL = 0, 1, 2  # what may serve a client, the simplest first
 NAMES = ("the clusters before the split", "the clusters after it", "personal models")
+UNTRIED, REFUSED, RIGHT, PERSONAL_TRIED = 0, -1, 1, 2  # verdicts: on a split, or none was made and personal ones tried
 ROUNDS = 5  # that a trial takes at least
+SETTLED = 2.0  # visits per client until personal models are tried though nothing was split
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
     """A trial: the models of the clusters before, which are trained beside those after, and what clients measured."""
 
-    before: Tensor  # (G, P)
+    before: Tensor  # (G, P); none where nothing was split
     rounds: int  # so far; -1 when there is no trial
     scores: ByClient  # (n, 3) of each kind of model on a client's held-out samples; higher is better
     held_out: ByClient  # (n,) how many samples those are
@@ -43,10 +46,17 @@ class Trial:
         """Whether one is under way."""
         return self.rounds >= 0
 
+    @property
+    def of_split(self) -> bool:
+        """Whether one is under way that compares clusters before and after a split."""
+        return self.on and len(self.before) > 0
+
     def measured(self, replies: Sequence[Evaluated]) -> Trial:
         """The trial that knows these measurements, one reply per kind of model; a client's latest count."""
         if not replies:
             return self
+        if len(replies) == len(NAMES) - 1:
+            replies = (replies[0], *replies)  # nothing was split: the clusters after are those before
         some = replies[0].n > 0
         ids, scores = replies[0].ids[some], torch.stack([_score(reply) for reply in replies], 1)[some]
         return dataclasses.replace(
@@ -74,6 +84,10 @@ class Trial:
 
     def told(self, kind: int, clusters: int) -> Counted:
         """The outcome, as a run tells it."""
+        if not self.of_split:
+            gain = self.gain(PERSONAL, BEFORE)[0]
+            why = f"personal models are kept; score on held-out samples, against the clusters: {gain:+.3f}"
+            return Counted(clusters, "held-out samples", len(self.scores.ids), (), why)
         gains = ", ".join(f"{NAMES[other]} {self.gain(other, BEFORE)[0]:+.3f}" for other in (AFTER, PERSONAL))
         why = f"{NAMES[kind]} are kept; scores on held-out samples, against the clusters before: {gains}"
         return Counted(clusters, "held-out samples", len(self.scores.ids), (), why)

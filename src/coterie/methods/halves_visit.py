@@ -15,23 +15,25 @@ from coterie.methods.halves_state import SLOT, Halved
 from coterie.methods.halves_trial import PERSONAL
 
 
-def trainings(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit]:
-    """Train the clusters' models; on trial also those before the split and personal ones, all on one half."""
+def work_of(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit | Evaluate]:
+    """Train the clusters' models; on trial also those before the split and personal ones, all on one half.
+
+    Where nothing was split, the clusters' models are trained on all samples as ever, and come first: they are those of
+    FedAvg to the bit. With many clients a model owes little to the samples of one, and what it owes counts against
+    personal models.
+    """
     before, after, own = state.kinds()
     half: Literal[0] | None = 0 if state.trial.on else None
-    fits = [Fit(after, local=local, half=half)]
-    if state.trial.on:
-        fits.append(Fit(before, local=local, half=half, on=met, optimizer_slot=f"{SLOT}.before"))
+    tasks: list[Fit | Evaluate] = [Fit(after, local=local, half=half if state.trial.of_split else None)]
+    if state.trial.rounds > 0:  # all were trained: score them on the half that none is trained on
+        kinds = (before, after, own) if state.trial.of_split else (after, own)
+        tasks += [Evaluate((kind,), split="train", half=1, on=met) for kind in kinds]
+    if state.trial.of_split:
+        tasks.append(Fit(before, local=local, half=half, on=met, optimizer_slot=f"{SLOT}.before"))
     if state.trial.on or state.kind == PERSONAL:
         personal = Fit(own, anchor=after, mu=mu, local=local, save=SLOT, send=False, half=half, on=met)
-        fits.append(dataclasses.replace(personal, optimizer_slot=f"{SLOT}.optimizer"))
-    return fits
-
-
-def measurements(state: Halved, met: Tensor) -> list[Evaluate]:
-    """On trial, once all were trained: score every kind of model on the half that none is trained on."""
-    kinds = state.kinds() if state.trial.rounds > 0 else ()
-    return [Evaluate((kind,), split="train", half=1, on=met) for kind in kinds]
+        tasks.append(dataclasses.replace(personal, optimizer_slot=f"{SLOT}.optimizer"))
+    return tasks
 
 
 def looks_of(state: Halved, due: Tensor, local: Local, steps: int) -> list[Fit]:
