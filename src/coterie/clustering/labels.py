@@ -69,5 +69,6 @@ def renumber(labels: Tensor, old: Tensor, used: Tensor, limit: int | None = None
 
 def by_first_member(labels: Tensor) -> Tensor:
     """Renumber clusters 0, 1, ... in the order in which they first occur."""
-    names: dict[int, int] = {}
-    return torch.tensor([names.setdefault(label, len(names)) for label in labels.tolist()], dtype=torch.int64)
+    used, places = labels.unique(return_inverse=True)
+    first = torch.full((len(used),), len(labels)).scatter_reduce(0, places, torch.arange(len(labels)), "amin")
+    return first.argsort().argsort()[places]

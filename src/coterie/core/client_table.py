@@ -36,11 +36,13 @@ class ByClient:
     def at(self, ids: Tensor, default: int | float | None = None) -> Tensor:
         """The values of these clients, in their order; `default` for clients without one."""
         rows, known = self._rows(ids)
-        if default is None and not bool(known.all()):
+        if bool(known.all()):
+            return self.values[rows]
+        if default is None:
             raise CoterieError(
                 f"client {int(ids[~known][0])} has no value here and no default was given", code="client-no-value"
             )
-        out = torch.full((len(ids), *self.values.shape[1:]), default or 0, dtype=self.values.dtype)
+        out = torch.full((len(ids), *self.values.shape[1:]), default, dtype=self.values.dtype)
         out[known] = self.values[rows[known]]
         return out
 
@@ -63,9 +65,12 @@ class ByClient:
             raise CoterieError(
                 f"a table of {self.values.dtype} cannot hold {values.dtype} without loss", code="task-invalid"
             )
-        keep = ~torch.isin(self.ids, ids)
-        all_ids = torch.cat([self.ids[keep], ids])
-        values = values.to(self.values.dtype)
-        all_values = torch.cat([self.values[keep], values]) if bool(keep.any()) else values
-        order = torch.argsort(all_ids)
-        return ByClient(all_ids[order], all_values[order])
+        values, kept = values.to(self.values.dtype), ~torch.isin(self.ids, ids)
+        if not bool(kept.any()):
+            order = torch.argsort(ids)
+            return ByClient(ids[order], values[order])
+        everyone = torch.cat([self.ids[kept], ids]).sort().values
+        out = torch.empty(len(everyone), *values.shape[1:], dtype=values.dtype)
+        out[torch.searchsorted(everyone, self.ids)] = self.values  # large tables are copied once
+        out[torch.searchsorted(everyone, ids)] = values
+        return ByClient(everyone, out)

@@ -79,11 +79,11 @@ class Halves:
             now = len(state.labels.at(ids).unique())
             sampled = sample_of(len(ids), cohort.rng)
             evidence = halves_evidence(looks[sampled, 0], looks[sampled, 1], n[sampled])
-            labels = spread(evidence.labels(evidence.keep_or_change(now)), sampled, looks.mean(1), n)
-            groups = cohort.roster.groups if self.pinned else None
-            pins = (groups or ByClient.empty()).at(ids, default=-1)
-            labels = with_pins(labels, looks.mean(1), n, pins)
-            labels = at_least(labels, looks.mean(1), n, self.smallest, exempt=pins >= 0)
+            points = (looks[:, 0] + looks[:, 1]) / 2
+            labels = spread(evidence.labels(evidence.keep_or_change(now)), sampled, points, n)
+            pins = ((cohort.roster.groups if self.pinned else None) or ByClient.empty()).at(ids, default=-1)
+            labels = with_pins(labels, points, n, pins)
+            labels = at_least(labels, points, n, self.smallest, exempt=pins >= 0)
             state, k = state.regrouped(group, ids, labels), int(labels.max()) + 1
             if k != now:
                 cohort.counted.append(told(evidence, k, now, len(ids), len(state.centers)))
