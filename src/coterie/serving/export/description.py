@@ -20,6 +20,7 @@ from coterie.serving.export.selection import Selected
 from coterie.training.result import Result
 
 FORMAT = "coterie-export-1"
+RECURRENT = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
 INPUTS = "inputs"  # what the input of a graph is called
 Json: TypeAlias = dict[str, Any]  # a JSON object, only written here
 
@@ -161,7 +162,8 @@ def _plain_layers(inside: list[tuple[str, nn.Module]]) -> bool:
 def _arguments(module: nn.Module) -> Json:
     """The constructor's arguments, as far as the layer keeps them as numbers, text and tuples of these."""
     found: Json = {}
-    for name in inspect.signature(type(module).__init__).parameters:
+    names = RECURRENT if isinstance(module, nn.RNNBase) else inspect.signature(type(module).__init__).parameters
+    for name in names:
         value = getattr(module, name, None)
         if name == "bias":
             found[name] = value is not None and value is not False

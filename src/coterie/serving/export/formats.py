@@ -118,16 +118,7 @@ def _write_onnx(program: torch.export.ExportedProgram, said: Description, file: 
             "export: a model of 2 GB or more does not fit into one file of ONNX; write --format safetensors or torch",
             code="export-unsupported",
         )
-    with _quietly():
-        made: Any = torch.onnx.export(
-            program,
-            dynamo=True,
-            input_names=[INPUTS],
-            output_names=list(said.outputs),
-            dynamic_shapes={INPUTS: {0: "batch"}},
-            opset_version=OPSET,
-            verbose=False,
-        )
+    made = _as_onnx(program, said)
     for node in made.model.graph:
         node.metadata_props.clear()  # stack traces with the paths of this machine
     tree = said.to_json()
@@ -140,12 +131,40 @@ def _write_onnx(program: torch.export.ExportedProgram, said: Description, file: 
     return Written(_onnx_reader(file, said.outputs), "onnxruntime")
 
 
+def _as_onnx(program: torch.export.ExportedProgram, said: Description) -> Any:
+    try:
+        with _quietly():
+            return torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=[INPUTS],
+                output_names=list(said.outputs),
+                dynamic_shapes={INPUTS: {0: "batch"}},
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise _not_as_onnx(error) from error
+
+
+def _not_as_onnx(error: Exception) -> CoterieError:
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return CoterieError(
+        f"export: this network cannot be written as ONNX ({type(error).__name__}: {first}); write --format torch or "
+        "safetensors",
+        code="export-failed",
+    )
+
+
 def _onnx_reader(file: Path, outputs: Sequence[str]) -> Reader | None:
     try:
         import onnxruntime
     except ImportError:
         return None
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own kinds, which have no public name
+        raise _not_as_onnx(error) from error
 
     def read(inputs: Tensor) -> Outputs:
         found = session.run(list(outputs), {INPUTS: inputs.numpy()})
@@ -158,6 +177,8 @@ def _onnx_reader(file: Path, outputs: Sequence[str]) -> Reader | None:
 
 
 def _write_torch(program: torch.export.ExportedProgram, said: Description, file: Path) -> Written:
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # with the paths of this machine
     torch.export.save(program, str(file), extra_files={"description.json": json.dumps(said.to_json())})
     again = torch.export.load(str(file)).module()
 

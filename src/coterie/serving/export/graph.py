@@ -57,7 +57,8 @@ class TableInputs(nn.Module):
         wide = x.index_select(1, self.source)
         hole = wide.isnan()
         number = torch.where(hole, self.fill, wide)
-        flag = torch.where(self.code == INDICATOR, hole, wide == self.code).to(wide.dtype)
+        # As numbers: onnxruntime has no `where` of truth values.
+        flag = torch.where(self.code == INDICATOR, hole.to(wide.dtype), (wide == self.code).to(wide.dtype))
         return (torch.where(self.code == NUMBER, number, flag) - self.mean) / self.std
 
 

@@ -110,7 +110,7 @@ def _selected(
     client: int | None,
     clients: tuple[int, ...],
 ) -> Selected:
-    found.eval()
+    _own_memory(found.eval())
     mixes = max(int(getattr(m, "mixes_samples", 0)) for m in found.modules())
     if mixes:
         raise CoterieError(
@@ -129,6 +129,12 @@ def _selected(
         *(None if names is None or client is None else names[client], clients),
         scaled_by_clients=not isinstance(result.known, Federation | DataRecord),
     )
+
+
+def _own_memory(found: nn.Module) -> None:
+    """The tensors of a network are views of one vector here; in a file each lies by itself."""
+    for tensor in (*found.parameters(), *found.buffers()):
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
 def _input_shape(known: object) -> tuple[int, ...]:
