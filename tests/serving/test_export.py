@@ -1,4 +1,4 @@
-"""Exported files: by hand, with scaling, tables and targets, read without this library, and nothing left of a failure."""
+"""Exported files: by hand, of tables and regressions, read without this library, and nothing left of a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from trained import LOCAL, MODELS, federation, inputs, method, run_onnx, table, trained
+from trained import LOCAL, MODELS, federation, inputs, method, run_onnx, table, trained, translations_read_once
 
 import coterie
 from conftest import few, raises
@@ -29,6 +29,7 @@ from coterie.training.config import read
 from coterie.training.execute import execute
 from coterie.training.result import Result
 
+__all__ = ["translations_read_once"]  # a fixture of every test here
 FORMATS = ("onnx", "torch", "safetensors")
 
 

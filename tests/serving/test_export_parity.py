@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trained import CLIENTS, MODELS, inputs, run_onnx, trained
+from trained import CLIENTS, MODELS, inputs, run_onnx, trained, translations_read_once
 
 from conftest import few, raises
 from coterie.core.registry import METHODS
 from coterie.core.registry import MODELS as ZOO
 from coterie.serving.export.selection import select
 
+__all__ = ["translations_read_once"]  # a fixture of every test here
 NAMES = [name for name in METHODS.places if name not in ("given", "oracle")] + ["given", "oracle"]
 # One model, a row per cluster, sums, averages, mixtures, models of clients' own.
 KINDS = ("fedavg", "wecfl", "ifca-cam", "fedavg+", "fedem", "fedsoft", "ditto")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -111,3 +113,22 @@ def table(rows: int = 60, seed: int = 0) -> Sequence[str]:
         rating = "good" if sign * (price - 20) + 3 * (size == "L") > 0 else "bad"
         lines.append(f"shop-{row % 4},{cell},{kind},{area:.1f},{rating},{1e5 + 300 * sign * price:.2f}")
     return lines
+
+
+@pytest.fixture(scope="module", autouse=True)
+def translations_read_once() -> Iterator[None]:
+    """Torch reads its table of ONNX translations anew for every export, which is half of the time that one takes."""
+    try:
+        registry = importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+        read = registry.from_torchlib
+    except (ImportError, AttributeError):  # another version of torch: the tests only take longer
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "from_torchlib", staticmethod(_once(read)))
+        yield
+
+
+@functools.cache
+def _once(read: Any) -> Any:
+    return functools.cache(read)
