@@ -19,9 +19,12 @@ from coterie.core.formatting import short
 from coterie.core.registry import METHODS
 from coterie.core.replies import Evaluated
 from coterie.core.version import __version__
+from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
+from coterie.data.scale import Scale
 from coterie.serving.caveats import caveats, evaluated
 from coterie.serving.export.description import registered_name, rounds_of
+from coterie.training.data_record import DataRecord, scale_of
 from coterie.training.result import Result
 
 PRIVACY = "none: no differential privacy was used"
@@ -40,8 +43,8 @@ USES = {
         "{outputs} = model(x)",
     ),
     ".safetensors": (
-        "import json, safetensors.torch",
-        'said = json.load(open("{beside}"))  # layers, scaling, classes: docs/export.md',
+        "import json, pathlib, safetensors.torch",
+        'said = json.loads(pathlib.Path("{beside}").read_text())  # layers, scaling, classes: docs/export.md',
         'tensors = safetensors.torch.load_file("{file}")',
     ),
     "": (
@@ -60,6 +63,8 @@ class Subject:
     cluster: int | None
     client: int | None
     clients: tuple[int, ...]
+    scale: Scale | None = None  # what its inputs go through
+    whole: bool = False  # whether its inputs are whole numbers (words)
 
 
 def model_card(
@@ -78,7 +83,8 @@ def model_card(
     if client is not None:
         number = number_of(result.known, client)
         place = int(result.assignments[number])
-        return card_of(result, Subject(place if place >= 0 else None, number, (number,)), file, look_at_data)
+        subject = Subject(place if place >= 0 else None, number, (number,), *_inputs(result, number))
+        return card_of(result, subject, file, look_at_data)
     used = sorted({int(c) for c in result.assignments if c >= 0})
     if cluster is None and len(used) == 1:
         cluster = used[0]
@@ -87,7 +93,15 @@ def model_card(
             f"model card: cluster {cluster}, but clients are in {', '.join(map(str, used))}", code="cluster-unknown"
         )
     clients = tuple(np.flatnonzero(result.assignments == cluster).tolist())
-    return card_of(result, Subject(cluster, None, clients), file, look_at_data)
+    return card_of(result, Subject(cluster, None, clients, *_inputs(result, clients[0])), file, look_at_data)
+
+
+def _inputs(result: Result[Any], client: int) -> tuple[Scale | None, bool]:
+    """How a client's inputs are scaled, and whether they are whole numbers: those of words are not scaled at all."""
+    if not isinstance(result.known, Federation | DataRecord):
+        return None, False
+    scale = scale_of(result.known, client)
+    return scale, scale is None
 
 
 def card_of(result: Result[Any], subject: Subject, file: str = "", look_at_data: bool = True) -> str:
@@ -126,12 +140,25 @@ def _facts(result: Result[Any], subject: Subject) -> Iterator[tuple[str, str]]:
         yield "training samples", f"{sum(sizes):,} ({spread})"
         yield "test samples", f"{int(reply.n[here].sum()):,}"
     yield from _labels(result, subject)
-    features = getattr(known, "features", None)
-    if features:
-        yield "columns", _listed(features)
+    columns = _column_names(result, subject)
+    if columns:
+        yield "columns", _listed(columns)
+    for column in subject.scale.columns if isinstance(subject.scale, TableScale) else ():
+        if column.values is not None:
+            codes = _listed([f"{value} = {code}" for code, value in enumerate(column.values)])
+            yield f"codes of {column.name}", f"{codes}; -1 for any other value"
+        if column.fills:
+            yield f"{column.name} missing", "accepted: NaN"
     name = type(result.model.blueprint).__name__
     build = getattr(result.model.build, "func", None)
     yield "network", f"{name if build is None else build}, {result.model.parameters:,} trainable parameters"
+
+
+def _column_names(result: Result[Any], subject: Subject) -> tuple[str, ...]:
+    """What a sample is made of, in the order in which an exported model takes it."""
+    if isinstance(subject.scale, TableScale):
+        return subject.scale.names
+    return tuple(getattr(result.known, "features", None) or ())
 
 
 def _labels(result: Result[Any], subject: Subject) -> Iterator[tuple[str, str]]:
@@ -183,7 +210,7 @@ def _use(result: Result[Any], subject: Subject, file: str) -> list[str]:
     client = subject.client if subject.client is not None else next(iter(subject.clients), 0)
     outputs = "logits, probabilities, label" if result.model.loss == "cross_entropy" else "value"
     lines = USES.get(dot + ending, USES[""])
-    made = _example(result, ending == "pt2")
+    made = _example(_column_names(result, subject), "int64" if subject.whole else "float32", ending == "pt2")
     run = "RUN" if result.run_dir is None else result.run_dir.name
     if ending == "onnx" and outputs == "value":
         outputs = "(value,)"
@@ -192,12 +219,11 @@ def _use(result: Result[Any], subject: Subject, file: str) -> list[str]:
     return [line.format(**words) for line in lines]
 
 
-def _example(result: Result[Any], torch_format: bool) -> str:
-    features = getattr(result.known, "features", None)
-    note = f"  # one row per sample: {', '.join(features)}" if features and len(features) <= NAMED else ""
+def _example(columns: Sequence[str], dtype: str, torch_format: bool) -> str:
+    note = f"  # one row per sample: {', '.join(columns)}" if 0 < len(columns) <= NAMED else ""
     if torch_format:
-        return f"x = torch.as_tensor(samples, dtype=torch.float32){note}"
-    return f"x = numpy.asarray(samples, dtype=numpy.float32){note}"
+        return f"x = torch.as_tensor(samples, dtype=torch.{dtype}){note}"
+    return f"x = numpy.asarray(samples, dtype=numpy.{dtype}){note}"
 
 
 def _configuration(result: Result[Any]) -> str:

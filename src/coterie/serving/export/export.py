@@ -48,8 +48,11 @@ def export_clusters(result: Result[Any], directory: str | Path, *, format: str |
 
 
 def write_cards(result: Result[Any], directory: Path, clusters: Sequence[int]) -> list[Path]:
-    """Write model cards without models, as cluster-K.md."""
-    texts = {f"cluster-{cluster}.md": model_card(result, cluster) for cluster in clusters}
+    """Write model cards without models, as cluster-K.md; of models that lie there already, where they do."""
+    texts = {}
+    for cluster in clusters:
+        beside = [file for end in ENDINGS.values() if (file := directory / f"cluster-{cluster}{end}").exists()]
+        texts[f"cluster-{cluster}.md"] = model_card(result, cluster, file=beside[0].name if beside else "")
     with staged(directory) as stage:
         for name, text in texts.items():
             (stage / name).write_text(text, encoding="utf-8")
@@ -100,7 +103,8 @@ def _write_one(result: Result[Any], chosen: Selected, file: Path, kind: Format) 
     written = write(kind, graph, chosen, said, file)
     apart = None if written.read is None else check(written.read, chosen, file.name)
     card = file.with_suffix(".md")
-    subject = Subject(chosen.cluster, chosen.client, chosen.clients)
+    whole = not chosen.dtype.is_floating_point
+    subject = Subject(chosen.cluster, chosen.client, chosen.clients, chosen.scale, whole)
     card.write_text(card_of(result, subject, file.name), encoding="utf-8")
     beside = [file.with_suffix(".json")] if kind == "safetensors" else []
     return ExportedModel(file, kind, chosen.cluster, said.client, (file, *beside, card), apart, written.by)
