@@ -23,6 +23,7 @@ from conftest import few, raises
 from coterie import Federation, Local
 from coterie.core.errors import CoterieWarning
 from coterie.data.scale import Scale
+from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
 from coterie.serving.export import parity
 from coterie.serving.export.export import export_clusters
 from coterie.training.config import read
@@ -125,7 +126,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-ROWS = {
+ROWS: dict[str, list[Any]] = {
     "price": [21.5, None, 3.0, 19.25],
     "size": ["L", "S", None, "huge"],  # the last is in no training row
     "area": [3100.0, 2500.5, 2999.0, 4000.0],
@@ -148,6 +149,14 @@ def test_a_table_with_holes_and_categories(format: str, shops: Path, tmp_path: P
     else:
         _, said, _ = (t.numpy() for t in rebuilt(made.path)(torch.from_numpy(x)))
     np.testing.assert_allclose(said, wanted, atol=1e-5)
+
+
+def test_the_card_of_a_table_has_the_codes_of_its_categories(shops: Path, tmp_path: Path) -> None:
+    card = coterie.load(shops).export(tmp_path / "shop.safetensors", client="shop-1").files[-1].read_text()
+    assert "| columns | price, size, area |" in card
+    assert "| codes of size | L = 0, M = 1, S = 2; -1 for any other value |" in card
+    assert "| price missing | accepted: NaN |" in card
+    assert "shop-1" not in card.partition("## Configuration")[0], "names of clients are not passed on"
 
 
 def test_a_fresh_process_needs_numpy_and_onnxruntime_only(shops: Path, tmp_path: Path) -> None:
@@ -220,7 +229,8 @@ def _scaled(scaling: dict[str, Any], x: Tensor) -> Tensor:
         return x
     mean, std = torch.tensor(scaling["mean"]), torch.tensor(scaling["std"])
     if scaling["kind"] == "scale":
-        return (x / scaling["divisor"] - mean) / std
+        scaled: Tensor = (x / scaling["divisor"] - mean) / std
+        return scaled
     parts: list[Tensor] = []
     for place, column in enumerate(scaling["columns"]):
         values = x[:, place]
@@ -391,3 +401,23 @@ def test_clients_scaled_in_two_ways_have_no_file_in_common(tmp_path: Path) -> No
         made = result.export(tmp_path, client=client, format="safetensors")
         x = inputs("linear", 3, seed=2)
         np.testing.assert_allclose(rebuilt(made.path)(x)[1], result.predict(client, x, proba=True), atol=1e-5)
+
+
+def test_over_a_network_the_inputs_are_those_that_clients_have_scaled(tmp_path: Path) -> None:
+    """The server has models and shapes, no data: as after `coterie server`."""
+    here = trained("given", "linear")
+    clients = [RegisteredClient(f"client-{i}", 7, 3) for i in range(4)]
+    shape = Shape((3,), "classification", 2, "length, width, height", "no, yes")
+    result = dataclasses.replace(here, known=ClientRegistry(known=clients, shape=shape))
+    by_name = result.export(tmp_path, client="client-1", format="safetensors")
+    assert (by_name.client, by_name.cluster, by_name.path.name) == ("client-1", 1, "client-client-1.safetensors")
+    said = json.loads(by_name.path.with_suffix(".json").read_text())
+    assert said["scaling"] == {"kind": "by-clients"}
+    assert (said["columns"], said["class_names"]) == (["length", "width", "height"], ["no", "yes"])
+    card = by_name.files[-1].read_text()
+    assert "classification, 2 classes" in card
+    assert "which is not here" in card
+    made = result.export(tmp_path, cluster=1, format="torch")
+    x = torch.randn(4, 3)
+    logits, _, _ = torch.export.load(made.path).module()(x)
+    torch.testing.assert_close(logits, here.network(1)(x).detach())
