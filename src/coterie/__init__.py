@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
     from coterie.training.explanation import Explanation as Explanation
+    from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
     from coterie.training.inspection import Inspection as Inspection
     from coterie.training.inspection import inspect as inspect
@@ -155,6 +156,7 @@ _HOME = {
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),
+    "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
     "coterie.training.inspection": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
