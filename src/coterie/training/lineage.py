@@ -154,10 +154,12 @@ def added_to(data: Federation, new: Federation) -> ChangedFederation:
 def is_earlier(lineage: Lineage, clients: Clients) -> Callable[[str], bool]:
     """Whether an identity is that of this run's data before clients were added or forgotten."""
     now = clients.identity()
+    most = lineage.clients_in(now)  # None: this is not the data that was written down, or nothing was added
 
     def earlier(identity: str) -> bool:
         if key_of(identity) == key_of(now):
             return set(forgotten_in(identity)) <= set(forgotten_in(now))
-        return lineage.clients_in(identity) is not None
+        then = lineage.clients_in(identity)
+        return then is not None and most is not None and then <= most
 
     return earlier
