@@ -88,6 +88,8 @@ if TYPE_CHECKING:
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.load_any import load as load
+    from coterie.serving.forget import Forgotten as Forgotten
+    from coterie.serving.forget import forget as forget
     from coterie.training.config import RunConfig as RunConfig
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
@@ -153,6 +155,7 @@ _HOME = {
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.load_any": ("load",),
+    "coterie.serving.forget": ("Forgotten", "forget"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),

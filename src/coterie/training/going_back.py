@@ -6,16 +6,19 @@ Each of these is a run directory of its own, which can be loaded and compared.
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
 
+from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
-from coterie.training import checkpoint, lineage
+from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.config import read_file
+from coterie.training.data_record import DataRecord
 
 ABANDONED = "abandoned"
 COPIED = (
@@ -57,14 +60,26 @@ def go_back(path: Path, round: int, say: Callable[[str], None]) -> None:
             aside = _copied(path, later)
             for save in later:  # the newest last: until then the run is as it was
                 save.unlink()
-            say(f"back at round {round}; rounds {round + 1} to {round_of(later[-1])} are kept in {aside}")
+            last = round_of(later[-1])
+            many = f"rounds {round + 1} to {last} are" if last > round + 1 else f"round {last} is"
+            say(f"back at round {round}; {many} kept in {aside}")
         history = lineage.read(path)
         known = history.clients_in(said["data"])
         if known is not None:
+            _shorten(path, known, said["data"])
             kept = tuple(one for one in history.added if one.clients <= known)
             dataclasses.replace(history, added=kept).write_additions(path)
         tree = read_file(path / "config.yaml") | {"rounds": round}
         write_durably(path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
+
+
+def _shorten(path: Path, clients: int, identity: str) -> None:
+    """Leave clients that were added later out of serving.json."""
+    file = path / serving_file.FILE
+    if file.is_file():
+        tree = parse_json(file.read_bytes())
+        record = DataRecord.from_json(tree["data"]).first(clients, identity)
+        write_durably(file, json.dumps(tree | {"data": record.to_json()}, indent=1) + "\n")
 
 
 def _copied(path: Path, later: list[Path]) -> Path:

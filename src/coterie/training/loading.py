@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,35 @@ def load_run(
     trust: Sequence[str] = (),
 ) -> Result[Any]:
     """A run of this machine, from its configuration and its checkpoints; see `coterie.load`."""
+    parts = parts_of(path, tree, method=method, federation=federation, model=model, trust=trust)
+    return _read_back(path, saves, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What a run was made of."""
+
+    method: Method[Any]
+    model: Model
+    known: Described
+    settings: Settings
+
+    def template(self) -> Any:
+        """A fresh state, which says of which types a state consists."""
+        roster, _ = split_newcomers(self.known, self.settings)
+        return self.method.init(self.model, roster, generator(self.settings.seed, Purpose.INIT))
+
+
+def parts_of(
+    path: Path,
+    tree: Mapping[str, Any],
+    *,
+    method: Method[Any] | None = None,
+    federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
+    model: AnyModel | None = None,
+    trust: Sequence[str] = (),
+) -> RunParts:
+    """What a run of this machine was made of, from its configuration or as given."""
     if "data" in tree:
         given = {"method": method, "data": federation, "model": model}
         config = _configured(path, tree, given)
@@ -78,7 +107,7 @@ def load_run(
             federation = with_validation(Federation.of(federation), settings.validation, settings.seed)
             federation = lineage.applied(lineage.read(path), federation, None)
         known, used, network = made_in_python(path, method, federation, model, said)
-    return _read_back(path, saves, used, network, known, settings)
+    return RunParts(with_rates(used, recorded(path)), network, known, settings)
 
 
 def _known(federation: Any, said: ServingFile | None) -> Described | None:
@@ -143,13 +172,9 @@ def made_in_python(
     return known, used, as_model(serving_file.rebuilt(MODELS, recorded_model), known)
 
 
-def _read_back(
-    path: Path, saves: Sequence[Path], method: Method[Any], model: Model, known: Described, settings: Settings
-) -> Result[Any]:
-    method = with_rates(method, recorded(path))
-    roster, _ = split_newcomers(known, settings)
-    template = method.init(model, roster, generator(settings.seed, Purpose.INIT))
-    history = lineage.read(path)
+def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any]:
+    method, model, known, settings = parts.method, parts.model, parts.known, parts.settings
+    template, history = parts.template(), lineage.read(path)
     if isinstance(known, DataRecord):
         known = known.without(history.forgotten)
     earlier = lineage.is_earlier(history, known)

@@ -17,21 +17,9 @@ import typer
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
-from coterie.tools.cli import (
-    bench,
-    certs,
-    client,
-    compare,
-    dashboard,
-    data,
-    explain,
-    going_on,
-    inspect,
-    report,
-    server,
-    sweep,
-)
-from coterie.tools.cli.going_on import BackTo, More, With
+from coterie.tools.cli import bench, certs, client, compare, dashboard, data, explain, inspect, report, server, sweep
+from coterie.tools.cli.forget import forget
+from coterie.tools.cli.going_on import BackTo, More, With, prepared
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
 
 if TYPE_CHECKING:
@@ -75,7 +63,7 @@ def run(
     file, changes = split_words(words or [])
     check_resume(resume, file, out)
     config = _config(file, changes, resume, trust or ())
-    config = going_on.prepared(resume, config, more, new, back_to, changes, _console(stderr=True, quiet=as_json))
+    config = prepared(resume, config, more, new, back_to, changes, _console(stderr=True, quiet=as_json))
     path = resume or out or free_directory(config.method.name)
     result = _run(config, path, resume is not None, as_json, track=track or ())
     if as_json:
@@ -128,7 +116,7 @@ def demo(
 
 
 for command in (
-    *(inspect.inspect, explain.explain),
+    *(inspect.inspect, explain.explain, forget),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),
