@@ -90,6 +90,10 @@ if TYPE_CHECKING:
     from coterie.network.load_any import load as load
     from coterie.serving.forget import Forgotten as Forgotten
     from coterie.serving.forget import forget as forget
+    from coterie.serving.watch import Drift as Drift
+    from coterie.serving.watch import WatchedClient as WatchedClient
+    from coterie.serving.watch import WatchedCluster as WatchedCluster
+    from coterie.serving.watch import watch as watch
     from coterie.training.config import RunConfig as RunConfig
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
@@ -156,6 +160,7 @@ _HOME = {
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.load_any": ("load",),
     "coterie.serving.forget": ("Forgotten", "forget"),
+    "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),

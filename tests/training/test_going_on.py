@@ -35,7 +35,8 @@ NEW = federation("10", seed=5)
 
 @pytest.mark.parametrize("name", few(PAPERS, *CHOSEN))
 def test_more_rounds_are_the_bits_of_a_longer_run(name: str, tmp_path: Path) -> None:
-    data, settings = federation(), {"participation": 0.7, "newcomers": 0.34, "engine": "sequential"}
+    data = federation()
+    settings: dict[str, Any] = {"participation": 0.7, "newcomers": 0.34, "engine": "sequential"}
     long = coterie.run(method(name), data, "linear", rounds=5, out=tmp_path / "long", **settings)
     coterie.run(method(name), data, "linear", rounds=2, out=tmp_path / "run", **settings)
     short = coterie.go_on(tmp_path / "run", more=3, federation=data, method=method(name), engine="sequential")
@@ -47,7 +48,8 @@ def test_more_rounds_are_the_bits_of_a_longer_run(name: str, tmp_path: Path) -> 
 
 
 def test_a_run_that_early_stopping_ended_says_what_to_change(tmp_path: Path) -> None:
-    data, settings = federation(), {"validation": 0.3, "stop_after": 1, "rounds": 30}
+    data = federation()
+    settings: dict[str, Any] = {"validation": 0.3, "stop_after": 1, "rounds": 30}
     still = coterie.FedAvg(local=coterie.Local(steps=1, batch="full", lr=1e-30))  # the loss stays what it is
     coterie.run(still, data, "linear", out=tmp_path / "run", **settings)
     with raises("option-conflict", "would stop again at once"):
@@ -110,7 +112,8 @@ def test_a_run_that_was_killed_after_clients_were_added_goes_on_to_the_same_bits
     coterie.run(method(name), data, "linear", rounds=3, checkpoint_every=2, out=run, engine="sequential")
     shutil.copytree(run, tmp_path / "other")
     whole = coterie.go_on(run, more=4, add=NEW, federation=data, method=method(name), engine="sequential")
-    other, options = tmp_path / "other", {"federation": data, "method": method(name), "engine": "sequential"}
+    other = tmp_path / "other"
+    options: dict[str, Any] = {"federation": data, "method": method(name), "engine": "sequential"}
     with pytest.raises(StoppedError):
         coterie.go_on(other, more=4, add=NEW, listeners=[_Kill(4)], **options)
     loaded = coterie.load(other, method=method(name))  # the last checkpoint is of before: the old run
@@ -290,16 +293,11 @@ def test_a_round_without_a_checkpoint_is_refused_with_those_that_are_there(train
 
 
 def test_by_default_two_checkpoints_are_kept(tmp_path: Path) -> None:
-    for keep, expected in ((2, [4, 5]), (3, [3, 4, 5]), ("all", [1, 2, 3, 4, 5])):
+    keeps: list[tuple[Any, list[int]]] = [(2, [4, 5]), (3, [3, 4, 5]), ("all", [1, 2, 3, 4, 5])]
+    for keep, expected in keeps:
+        more: dict[str, Any] = {} if keep == 2 else {"keep_checkpoints": keep}
         run = tmp_path / str(keep)
-        coterie.run(
-            WeCFL(k=2, local=LOCAL),
-            *(federation(), "linear"),
-            rounds=5,
-            checkpoint_every=1,
-            out=run,
-            **({} if keep == 2 else {"keep_checkpoints": keep}),
-        )
+        coterie.run(WeCFL(k=2, local=LOCAL), federation(), "linear", rounds=5, checkpoint_every=1, out=run, **more)
         assert [int(p.stem[-6:]) for p in sorted((run / "checkpoints").glob("round-*"))] == expected
 
 

@@ -21,6 +21,7 @@ from coterie.tools.cli import bench, certs, client, compare, dashboard, data, ex
 from coterie.tools.cli.forget import forget
 from coterie.tools.cli.going_on import BackTo, More, With, prepared
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
+from coterie.tools.cli.watch import watch
 
 if TYPE_CHECKING:
     from coterie.training.config import RunConfig
@@ -116,7 +117,7 @@ def demo(
 
 
 for command in (
-    *(inspect.inspect, explain.explain, forget),
+    *(inspect.inspect, explain.explain, watch, forget),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),
