@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
+    from coterie.network.client.saved_model import ClientModel as ClientModel
+    from coterie.network.client.saved_model import load_client_model as load_client_model
     from coterie.network.load_any import load as load
     from coterie.serving.forget import Forgotten as Forgotten
     from coterie.serving.forget import forget as forget
@@ -158,6 +160,7 @@ _HOME = {
     "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
+    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
     "coterie.network.load_any": ("load",),
     "coterie.serving.forget": ("Forgotten", "forget"),
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),

@@ -4,9 +4,9 @@ Of each client two things are tested on its new samples. Whether its own model's
 in the run. Whether another cluster serves it better: if the method's own rule for newcomers places it in another one
 now, the losses of that cluster's model and of its own cluster's are compared, sample by sample; the p-value is
 multiplied by the number of other clusters, since that one was chosen by the same samples. Where the run's data is
-there, a client that was better off elsewhere then must be more so now. Of each cluster: whether more of its clients have
-a p-value below 5 % than chance explains, and whether their mean loss rose. All p-values are corrected together (Holm),
-so that a watch without any drift calls one with probability alpha or less. Nothing is changed.
+there, a client that was better off elsewhere then must be more so now. Of each cluster: whether more of its clients
+have a p-value below 5 % than chance explains, and whether their mean loss rose. All p-values are corrected together
+(Holm), so that a watch without any drift calls one with probability alpha or less. Nothing is changed.
 """
 
 from __future__ import annotations
