@@ -251,12 +251,11 @@ class _Nothing:
 def _cluster(cluster: int, clients: Sequence[WatchedClient]) -> WatchedCluster:
     tested = [one for one in clients if one.samples >= FEWEST]
     doubtful = sum(one.p < CHANCE for one in tested)
-    both = [(one.loss_before, one.loss_now) for one in tested if one.loss_before is not None]
-    before, now = (np.array(column, dtype=np.float64) for column in zip(*both, strict=True)) if both else ([], [])
-    mean = higher(np.asarray(now) - np.asarray(before)) if len(both) > 2 else 1.0
+    both = np.array([(one.loss_before, one.loss_now) for one in tested if one.loss_before is not None])
+    mean = higher(both[:, 1] - both[:, 0]) if len(both) > 2 else 1.0
+    before, now = both.mean(0).tolist() if len(both) else (None, None)
     p = either(too_many(doubtful, len(tested), CHANCE), mean)
-    losses = (float(np.mean(before)), float(np.mean(now))) if both else (None, None)
-    return WatchedCluster(cluster, len(tested), doubtful, *losses, p, False)
+    return WatchedCluster(cluster, len(tested), doubtful, before, now, p, False)
 
 
 def _words(found: Drift) -> Iterator[str]:
