@@ -195,6 +195,25 @@ def test_what_was_abandoned_forgets_too(tmp_path: Path) -> None:
     assert coterie.load(aside).clients.ids.tolist() == [0, 1, 3, 4, 5]
 
 
+def test_an_abandoned_part_may_have_had_other_clients(tmp_path: Path) -> None:
+    run, data = tmp_path / "run", federation()
+    coterie.run(method("ditto"), data, "linear", rounds=1, checkpoint_every=1, keep_checkpoints="all", out=run)
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(12, 2)).astype(np.float32)
+    for name in ("Gil", "Hal"):  # both are client 6, Gil in what was abandoned
+        new = Federation.from_arrays([(x, (x[:, 0] > 0).astype(np.int64))], names=(name,))
+        coterie.go_on(run, more=1, add=new, federation=data)
+        if name == "Gil":
+            coterie.go_on(run, back_to=1, federation=data)
+    coterie.forget(run, 6)  # Hal
+    assert coterie.load(run).clients.ids.tolist() == [0, 1, 2, 3, 4, 5]
+    assert coterie.load(run / "abandoned-1").known.names == (*NAMES, "Gil")
+    coterie.forget(run, "Ada")
+    assert coterie.load(run / "abandoned-1").clients.ids.tolist() == [1, 2, 3, 4, 5, 6]
+    coterie.forget(run, "Gil")
+    assert coterie.load(run / "abandoned-1").clients.ids.tolist() == [1, 2, 3, 4, 5]
+
+
 def test_the_last_client_and_other_directories_are_refused(tmp_path: Path) -> None:
     with raises("run-not-found"):
         coterie.forget(tmp_path, 0)

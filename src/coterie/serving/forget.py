@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -94,29 +94,53 @@ def forget(
             code="run-kind",
         )
     with locked(path), writing(path):
-        parts = parts_of(path, tree, method=method, model=model, trust=trust)
-        who = _who(parts, client)
-        before = lineage.read(path).forgotten
-        gone = without(before, who.ids)
-        if len(gone) >= len(parts.known):
-            raise CoterieError(f"{path}: this is its last client; delete the directory instead", code="client-invalid")
-        _write(path, gone, False)
-        rewritten, own = 0, set[int]()
-        for place in (path, *abandoned(path)):
-            if place != path:
-                _write(place, without(lineage.read(place).forgotten, who.ids), False)
-            for save in saves_of(place):
-                own |= _scrub_checkpoint(save, parts, who)
-                rewritten += 1
-            scrub_files(place, who)
-            _write(place, lineage.read(place).forgotten, True)
-        named = tuple(still_named(path, who))
-    left = len(parts.known) - len(gone)
-    return Forgotten(who.ids[0], rewritten, tuple(sorted(own)), named, source_of(path), left)
+        places = {
+            place: parts_of(place, read_file(place / "config.yaml"), method=method, model=model, trust=trust)
+            for place in (path, *abandoned(path))
+        }
+        main = _who(places[path], client)
+        found = {path: main} | {place: _same(main, client, places, place) for place in places if place != path}
+        known = next((who for who in found.values() if who is not None), None)
+        if known is None:
+            number_of(places[path].known, client)  # raises, and says which clients there are
+        assert known is not None
+        done = [_forget_in(place, places[place], who) for place, who in found.items() if who is not None]
+        named = tuple(still_named(path, known))
+    left = len(places[path].known) - len(lineage.read(path).forgotten)
+    own = {cluster for _, clusters in done for cluster in clusters}
+    many = sum(checkpoints for checkpoints, _ in done)
+    return Forgotten(known.ids[0], many, tuple(sorted(own)), named, source_of(path), left)
 
 
-def _who(parts: RunParts, client: int | str) -> Who:
-    number = number_of(parts.known, client)
+def _forget_in(place: Path, parts: RunParts, who: Who) -> tuple[int, set[int]]:
+    """Forget clients in one run directory: how many checkpoints were written, and the clusters that they had alone."""
+    gone = without(lineage.read(place).forgotten, who.ids)
+    if len(gone) >= len(parts.known):
+        raise CoterieError(f"{place}: this is its last client; delete the directory instead", code="client-invalid")
+    _write(place, gone, False)
+    saves = saves_of(place)
+    own = {cluster for save in saves for cluster in _scrub_checkpoint(save, parts, who)}
+    scrub_files(place, who)
+    _write(place, gone, True)
+    return len(saves), own
+
+
+def _same(main: Who | None, client: int | str, places: Mapping[Path, RunParts], place: Path) -> Who | None:
+    """The same client in what was abandoned, where an id may be another client's if both were added."""
+    if main is None:
+        return _who(places[place], client)
+    if main.names:
+        return _who(places[place], main.names[0])
+    began = min(lineage.read(one).began or len(parts.known) for one, parts in places.items())
+    return _who(places[place], main.ids[0]) if main.ids[0] < began else None
+
+
+def _who(parts: RunParts, client: int | str) -> Who | None:
+    """The client as one run directory knows it; None where it does not."""
+    try:
+        number = number_of(parts.known, client)
+    except CoterieError:
+        return None
     names = parts.known.names
     if names is None or names[number] == placeholder(number):
         return Who((number,))
