@@ -51,6 +51,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         who = f"hospital-{owner[row]},person-{owner[row]},region-{owner[row] % 2}"
         table.append(f"{a:.3f},{b:.3f},{c:.3f},{who},{yes},{load:.3f}")
     (folder / "visits.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in table) + "\n")
+    new = [line.rsplit(",", 1)[0].replace("hospital-", "clinic-") for line in table]
+    (folder / "new.csv").write_text("\n".join(new) + "\n")
     (folder / "people.csv").write_text("\n".join(table) + "\n")
     cities = [line.replace("hospital-0", "Bilbao") for line in table]
     (folder / "hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in cities) + "\n")

@@ -87,8 +87,16 @@ if TYPE_CHECKING:
     from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
+    from coterie.network.client.saved_model import ClientModel as ClientModel
+    from coterie.network.client.saved_model import load_client_model as load_client_model
     from coterie.network.load_any import load as load
+    from coterie.serving.forget import Forgotten as Forgotten
+    from coterie.serving.forget import forget as forget
     from coterie.serving.model_card import model_card as model_card
+    from coterie.serving.watch import Drift as Drift
+    from coterie.serving.watch import WatchedClient as WatchedClient
+    from coterie.serving.watch import WatchedCluster as WatchedCluster
+    from coterie.serving.watch import watch as watch
     from coterie.training.config import RunConfig as RunConfig
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
@@ -98,6 +106,7 @@ if TYPE_CHECKING:
     from coterie.training.events import Snapshot as Snapshot
     from coterie.training.explanation import Explanation as Explanation
     from coterie.training.exported import ExportedModel as ExportedModel
+    from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
     from coterie.training.inspection import Inspection as Inspection
     from coterie.training.inspection import inspect as inspect
@@ -153,12 +162,16 @@ _HOME = {
     "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
+    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
     "coterie.network.load_any": ("load",),
+    "coterie.serving.forget": ("Forgotten", "forget"),
     "coterie.serving.model_card": ("model_card",),
+    "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
+    "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
     "coterie.training.inspection": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),

@@ -443,3 +443,27 @@ def test_the_command_as_json(tmp_path: Path) -> None:
     assert all(c["fingerprint"].startswith("SHA256:") for c in told["clients"])
     assert len(told["warnings"]) == 1
     assert said.stderr.startswith("warning: ")
+
+
+# ---------------------------------------------------------------------------------------------------- revoking
+
+
+def test_a_revoked_key_is_not_among_those_of_the_server_any_more(made: Path) -> None:
+    (kept,) = certificates.revoke(made, ["a"])
+    assert [name for name, _ in certificates.server_files(made).clients] == ["b"]
+    assert kept == made / "revoked" / "a-1"
+    assert (kept / "a.pub").is_file()
+    certificates.provide(made, [], ["a"])  # a new key for the same client
+    certificates.revoke(made, ["a"])
+    assert (made / "revoked" / "a-2" / "a.pub").is_file()
+    with raises("certificate-missing", "Did you mean 'b'|Known: b"):
+        certificates.revoke(made, ["a"])
+
+
+def test_the_command_revokes(made: Path) -> None:
+    app = typer.Typer()
+    app.command()(command)
+    found = CliRunner().invoke(app, [str(made), "--revoke", "b"])
+    assert found.exit_code == 0, found.output
+    assert "revoked" in found.stderr
+    assert "client   b" not in found.stdout

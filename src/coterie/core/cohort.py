@@ -22,6 +22,7 @@ class Roster:
     n: Tensor
     groups: ByClient | None = None  # the numbers of the groups that the user has given, of clients that have one
     truth: ByClient | None = None  # the true clusters of a simulation, for comparison only (method `oracle`)
+    founders: int | None = None  # ids below this were there when the run began; None: all that there are
 
     def only(self, here: Tensor) -> Roster:
         """Those of the clients for which `here` (n,) is true."""

@@ -24,7 +24,7 @@ class Batched:
         self.memory = Memory()
         self._runner = BatchedTaskRunner(model)
         self._blocks = BufferPool()
-        self._n = federation.roster.n
+        self._n = federation.train.lengths  # by id
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""

@@ -135,7 +135,7 @@ class Workers:
         self.federation = federation
         self.memory = Memory()
         self._model = model
-        self._n = federation.roster.n
+        self._n = federation.train.lengths  # by id
         self._blocks = BufferPool()
         self.arithmetic = "batched" if batched else "sequential"
         self._runner: type[TaskRunner] = BatchedTaskRunner if batched else TaskRunner

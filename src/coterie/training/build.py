@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from coterie.data.federate import federate
 from coterie.data.federation import Federation
 from coterie.data.validation_split import with_validation
 from coterie.methods.contract import Method
-from coterie.training.config import Named, RunConfig, Tree
+from coterie.training.config import DataConfig, Named, RunConfig, Tree
 from coterie.training.local_settings import completed
 from coterie.zoo import Architecture
 
@@ -194,3 +194,17 @@ def build_data(config: RunConfig) -> Federation:
         )
     how = None if partition is None else PARTITIONS.build(partition.name, partition.params)
     return with_validation(federate(made, how, seed=config.seed), config.validation, config.seed)
+
+
+def build_addition(config: RunConfig, data: Mapping[str, Any]) -> Federation:
+    """Clients to add to a run: their data as a configuration names it, split as that of the run."""
+    try:
+        named = DataConfig.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, "data", DataConfig) from None
+    if ":" in named.name:
+        raise CoterieError(
+            f"data.name: '{named.name}' is code beyond this library; add its data in Python: coterie.go_on",
+            code="trust-needed",
+        )
+    return build_data(dataclasses.replace(config, data=named))

@@ -12,10 +12,10 @@ import re
 import sys
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import safetensors
 import safetensors.torch
@@ -47,6 +47,8 @@ class Checkpoint:
     state: Any
     memory: Mapping[str, Tensor]
     also: Mapping[str, Any] = field(default_factory=dict)  # what was saved with them; files of 0.1 have nothing here
+    data: str = ""  # the identity of the data that it was made with
+    belongs: dict[str, str] = field(default_factory=dict)  # what it says of the run
 
 
 def save(
@@ -99,30 +101,64 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+Earlier: TypeAlias = Callable[[str], bool]  # whether an identity is that of the run's data at an earlier time
+
+
 def load_newest(
-    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]
+    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
 ) -> tuple[Checkpoint, list[Path]]:
     """The newest of these checkpoints (oldest first) that is not damaged, and the damaged ones after it."""
     damaged: list[Path] = []
     for path in reversed(saves):
         try:
-            return load(path, template, method, belongs), damaged
+            return load(path, template, method, belongs, earlier), damaged
         except DamagedError:
             damaged.append(path)
     names = ", ".join(path.name for path in reversed(damaged))
     raise DamagedError(f"{saves[-1].parent}: damaged: {names}; no other checkpoint is left to resume from")
 
 
-def newest(saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
+def newest(
+    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
+) -> Checkpoint:
     """The newest checkpoint that is not damaged; those that are, are named in a warning."""
-    found, damaged = load_newest(saves, template, method, belongs)
+    found, damaged = load_newest(saves, template, method, belongs, earlier)
     for file in damaged:
         warnings.warn(f"{file}: damaged; this is the run as of round {found.round}", stacklevel=2)
     return found
 
 
-def load(path: Path, template: object, method: object, belongs: Mapping[str, str]) -> Checkpoint:
+def load(
+    path: Path, template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
+) -> Checkpoint:
     """Read a checkpoint of this run; that of another run is refused with the reason."""
+    header, tensors = _content(path)
+    theirs, damaged = _said(path, header), DamagedError(f"{path}: damaged, or not a checkpoint")
+    for key, mine in belongs.items():
+        if key == "data" and earlier is not None and earlier(theirs.get(key, "")):
+            continue
+        if key in theirs and not agrees(theirs[key], mine):
+            its, here = _differing(theirs[key], mine)
+            raise CoterieError(
+                f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
+                "a resumed run keeps its settings, so leave the change out or choose another directory",
+                code="checkpoint-mismatch",
+            )
+    memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
+    try:
+        parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
+        outline = [parse_json(header["state"]), parse_json(header.get("also", '{"map": {}}'))]
+        kept = {type(node).__name__ for node in _dataclasses(template)}
+        state, also = unpack(todays_state(outline, kept), parts, state_types(template, method))
+        return Checkpoint(int(header["round"]), state, memory, also, theirs.get("data", ""), theirs)
+    except UnknownTypeError:
+        raise
+    except (DecodeError, ValueError, KeyError):
+        raise damaged from None
+
+
+def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The header and the tensors of a file, once its checksum was compared."""
     damaged = DamagedError(f"{path}: damaged, or not a checkpoint")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -141,29 +177,19 @@ def load(path: Path, template: object, method: object, belongs: Mapping[str, str
         raise CoterieError(
             f"{path}: a checkpoint of format {header['format']}, this version reads {FORMAT}", code="run-version"
         )
+    return header, tensors
+
+
+def _said(path: Path, header: Mapping[str, str]) -> dict[str, str]:
     try:
-        theirs = dict(parse_json(header["belongs"]))
+        return {str(key): str(value) for key, value in dict(parse_json(header["belongs"])).items()}
     except (DecodeError, ValueError, KeyError, TypeError):
-        raise damaged from None
-    for key, mine in belongs.items():
-        if key in theirs and not agrees(str(theirs[key]), mine):
-            its, here = _differing(str(theirs.get(key)), mine)
-            raise CoterieError(
-                f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
-                "a resumed run keeps its settings, so leave the change out or choose another directory",
-                code="checkpoint-mismatch",
-            )
-    memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
-    try:
-        parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
-        outline = [parse_json(header["state"]), parse_json(header.get("also", '{"map": {}}'))]
-        kept = {type(node).__name__ for node in _dataclasses(template)}
-        state, also = unpack(todays_state(outline, kept), parts, state_types(template, method))
-        return Checkpoint(int(header["round"]), state, memory, also)
-    except UnknownTypeError:
-        raise
-    except (DecodeError, ValueError, KeyError):
-        raise damaged from None
+        raise DamagedError(f"{path}: damaged, or not a checkpoint") from None
+
+
+def belongs_of(path: Path) -> dict[str, str]:
+    """What an undamaged checkpoint says of the run that it belongs to."""
+    return _said(path, _content(path)[0])
 
 
 def agrees(theirs: str, mine: str) -> bool:

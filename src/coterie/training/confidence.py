@@ -22,22 +22,27 @@ def confidence(runner: TaskRunner, task: Evaluate, client: int, data: ClientData
 
     1 where there is one cluster only; NaN where clients share in several clusters, or have none.
     """
-    many = max((len(rows) for rows in map(_rows, walk(task)) if rows is not None), default=0)
+    many = rows_of(task)
     if cluster < 0 or not many or task.mixture is not None or task.belongs is not None:
         return math.nan
     x, y = data.train
     losses = []
     for row in range(many):
-        predicted = runner.predict(_of_cluster(task, row, many), client, data, {}, x)
+        predicted = runner.predict(of_cluster(task, row, many), client, data, {}, x)
         losses.append(sample_losses(predicted, y, runner.networks.loss).double().numpy())
     return min((_better(losses[row] - losses[cluster]) for row in range(many) if row != cluster), default=1.0)
+
+
+def rows_of(task: Evaluate) -> int:
+    """How many clusters have a model in this prediction."""
+    return max((len(rows) for rows in map(_rows, walk(task)) if rows is not None), default=0)
 
 
 def _rows(node: object) -> Tensor | None:
     return vectors_of(node) if isinstance(node, OneRow) else None
 
 
-def _of_cluster(task: Evaluate, row: int, many: int) -> Evaluate:
+def of_cluster(task: Evaluate, row: int, many: int) -> Evaluate:
     """The same prediction by the models of one cluster, whatever cluster a client is in."""
 
     def swap(ref: Ref) -> Any:

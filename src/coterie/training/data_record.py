@@ -6,9 +6,9 @@ Plain JSON. The training data itself is needed only to train on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from coterie.core.types import Kind
 from coterie.data.domain import Domain
 from coterie.data.encoding import InputColumn, TableScale
 from coterie.data.federation import Federation
+from coterie.data.membership import ChangedFederation, described_without, forgotten_in, identity_without, masked
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
 
@@ -48,13 +49,13 @@ class DataRecord:
     targets: tuple[TargetScale | None, ...] = (None,)  # how targets of a regression were standardised
     target_of: Tensor | None = None  # (N,) which of these is a client's; None where there is one for all
     groups: tuple[str | None, ...] | None = None  # that the user has given
-    source: Callable[[], Federation] | None = field(default=None, repr=False)  # reads the training data again
+    source: Callable[..., Federation] | None = field(default=None, repr=False)  # reads the training data again
 
     @staticmethod
     def of(data: Federation) -> DataRecord:
         """What is recorded of a federation."""
         targets = targets_of(data)
-        return DataRecord(
+        record = DataRecord(
             *(data.describe(), data.identity(), data.kind, data.outputs, data.input_shape),
             *(data.train.lengths, data.scales),
             scale_of=_which(data, data.scales, lambda domain: domain.scale),
@@ -66,6 +67,48 @@ class DataRecord:
             targets=targets,
             target_of=_which(data, targets, lambda domain: domain.target),
             groups=data.groups,
+        )
+        return record.without(data.gone) if isinstance(data, ChangedFederation) and data.gone else record
+
+    def without(self, gone: Sequence[int]) -> DataRecord:
+        """The same without what is known of these clients; their ids stay."""
+        if not gone:
+            return self
+        name, train = self.text.partition(":")[0], self.train.clone()
+        train[torch.tensor(gone)] = 0
+        scales, scale_of = _used(self.scales, self.scale_of, gone)
+        targets, target_of = _used(self.targets, self.target_of, gone)
+        return replace(
+            self,
+            text=described_without(name, train, gone),
+            checked=identity_without(self.checked, gone),
+            train=train,
+            scales=scales,
+            scale_of=scale_of,
+            targets=targets,
+            target_of=target_of,
+            truth=None if self.truth is None else np.asarray(masked(self.truth.tolist(), gone, -1), dtype=np.int64),
+            mixture=None if self.mixture is None else _zeroed(self.mixture, gone),
+            names=None if self.names is None else masked(self.names, gone),
+            groups=None if self.groups is None else tuple(None if i in gone else g for i, g in enumerate(self.groups)),
+        )
+
+    def first(self, clients: int, identity: str) -> DataRecord:
+        """The record of before the last clients were added."""
+        if clients >= len(self):
+            return self
+        part = slice(clients)
+        return replace(
+            self,
+            text=described_without(self.text.partition(":")[0], self.train[part], forgotten_in(identity)),
+            checked=identity,
+            train=self.train[part],
+            scale_of=None if self.scale_of is None else self.scale_of[part],
+            target_of=None if self.target_of is None else self.target_of[part],
+            truth=None if self.truth is None else self.truth[part],
+            mixture=None if self.mixture is None else self.mixture[part],
+            names=None if self.names is None else self.names[part],
+            groups=None if self.groups is None else self.groups[part],
         )
 
     # ------------------------------------------------------------------------------- what a server knows of clients
@@ -235,6 +278,29 @@ def _target_from_json(found: Any, targets: int) -> TargetScale | None:
 
 def _key(scale: Scale | TargetScale | None) -> bytes:
     return b"" if scale is None else scale.bytes()
+
+
+S = TypeVar("S", Scale, TargetScale)
+
+
+def _used(
+    known: tuple[S | None, ...], which: Tensor | None, gone: Sequence[int]
+) -> tuple[tuple[S | None, ...], Tensor | None]:
+    """The scales that clients other than these have, and which of them is a client's."""
+    if which is None:
+        return known, None
+    here = torch.ones(len(which), dtype=torch.bool)
+    here[torch.tensor(gone)] = False
+    rows = which[here].unique()
+    place = torch.zeros(len(known), dtype=torch.int64).index_put_((rows,), torch.arange(len(rows)))
+    kept = tuple(known[row] for row in rows.tolist())
+    return kept, place[which] if len(kept) > 1 else None
+
+
+def _zeroed(mixture: NDArray[np.float64], gone: Sequence[int]) -> NDArray[np.float64]:
+    out = mixture.copy()
+    out[list(gone)] = 0
+    return out
 
 
 def _which(

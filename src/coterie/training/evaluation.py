@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
+from torch import Tensor
 
+from coterie.core.clients import Clients
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary, summarise
@@ -19,6 +21,7 @@ from coterie.methods.contract import Admits, Method, admitted
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job
 from coterie.training.sampling import available, draw
+from coterie.training.settings import Settings
 
 State = TypeVar("State")
 ScoredSplit: TypeAlias = Literal["val", "test"]  # the samples that scores are computed on
@@ -66,17 +69,12 @@ def evaluate(
     if not len(ids):
         raise NoClientEvaluatedError(t + 1, ())
     ask = RoundAsk(job.engine, ids, settings.seed, t, keep=False, names=clients.names)
-    if isinstance(method, Admits):
-        rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
-        # As many at a time as take part in a round: evaluation needs no more memory than training.
-        for part in ids.split(max(available("participation", settings.participation, len(clients)), 32)):
-            state = admitted(method, state, Cohort(part, t, roster, rng), ask)
+    state = _admitted(job, state, t, roster, ids, ask)
     reply: Evaluated = ask(replace(_predictor(method, state), split=split))
     unscored = ask.lost
     if not len(reply.ids):
         raise NoClientEvaluatedError(t + 1, unscored)
-    by = {"test": reply.n, "train": clients.sizes(reply.ids), "equal": torch.ones(len(reply.ids))}
-    weights = by[settings.weigh_clients].double() * (reply.n > 0)
+    weights = client_weights(settings, clients, reply)
     if not float(weights.sum()):
         what = "test samples to evaluate on; hold some out (test > 0)"
         what = what if split == "test" else "validation samples; hold some out (validation=0.2)"
@@ -85,6 +83,34 @@ def evaluate(
     truth = None if clients.truth is None else clients.truth[ids_]
     mixture = None if clients.mixture is None else clients.mixture[ids_]
     return Evaluation(reply, summarise(reply, weights, truth, mixture), unscored, state, split)
+
+
+def _admitted(job: Job[State], state: State, t: int, roster: Roster, ids: Tensor, ask: RoundAsk) -> State:
+    """The state that includes these clients; unchanged if the method has no rule for them."""
+    method, settings = job.method, job.settings
+    if not isinstance(method, Admits):
+        return state
+    rng = generator(settings.seed, Purpose.METHOD, t, settings.retries + 1)
+    # As many at a time as take part in a round: it needs no more memory than training.
+    for part in ids.split(max(available("participation", settings.participation, len(job.clients)), 32)):
+        state = admitted(method, state, Cohort(part, t, roster, rng), ask)
+    return state
+
+
+def admit_joined(job: Job[State], state: State, done: int, joined: Tensor) -> State:
+    """Clients that were added to a run take their places by the method's own rule, before they train."""
+    roster = job.clients.roster
+    ids = joined[torch.isin(joined, roster.ids)]
+    if not len(ids) or not done:
+        return state
+    ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, keep=False, names=job.clients.names)
+    return _admitted(job, state, done - 1, roster, ids, ask)
+
+
+def client_weights(settings: Settings, clients: Clients, reply: Evaluated) -> Tensor:
+    """How each of these clients counts in a mean over them; not at all without samples."""
+    by = {"test": reply.n, "train": clients.sizes(reply.ids), "equal": torch.ones(len(reply.ids))}
+    return by[settings.weigh_clients].double() * (reply.n > 0)
 
 
 def evaluate_newcomers(job: Job[State], state: State, newcomers: Roster) -> Evaluation | None:

@@ -32,8 +32,8 @@ def packable(
     """As names, numbers and tensors, for `codec.pack`: no type in it but those of the method's own state."""
     task, reply = method.predictor(evaluation.state), evaluation.clients
     return {
-        "clients": _values(reply),
-        "summary": _values(evaluation.summary),
+        "clients": values_of(reply),
+        "summary": values_of(evaluation.summary),
         "unscored": [[missing.client, missing.reason] for missing in evaluation.unscored],
         "state": evaluation.state,
         "chosen": chosen(task, reply, model, source, memory),
@@ -43,15 +43,16 @@ def packable(
 def unpacked(found: Mapping[str, Any]) -> EvaluationRecord:
     """The inverse of `packable`."""
     unscored = tuple(Missing(client, reason) for client, reason in found["unscored"])
-    clients, summary = (_made(kind, found[key]) for key, kind in (("clients", Evaluated), ("summary", Summary)))
+    clients, summary = (made_of(kind, found[key]) for key, kind in (("clients", Evaluated), ("summary", Summary)))
     return EvaluationRecord(Evaluation(clients, summary, unscored, found["state"]), found["chosen"])
 
 
-def _values(record: Any) -> dict[str, Any]:
+def values_of(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
-def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
+def made_of(kind: type[Any], found: Mapping[str, Any]) -> Any:
     """What another version wrote may have fields that this one does not know, or lack some that have a default."""
     known = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in found.items() if name in known})

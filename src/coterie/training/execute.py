@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coterie.data.federation import Federation
+from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble
-from coterie.training.build import Components, build, resolved
+from coterie.training.build import Components, build, build_addition, resolved
 from coterie.training.config import RunConfig
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Listener
@@ -33,6 +36,8 @@ def execute(
     say: called with a description of the data and the engine that `auto` chose. components: what was built already.
     """
     made = components or build(config)
+    if resume:
+        made = replace(made, federation=as_it_is_now(path, made.federation, config))
     _describe(made.federation, say)
     with assemble(
         *(made.method, made.model, made.federation, config.settings),
@@ -43,6 +48,11 @@ def execute(
         say=say,
     ) as run:
         return train(run)
+
+
+def as_it_is_now(path: Path, began: Federation, config: RunConfig, clients: int | None = None) -> Federation:
+    """The data of a run, with the clients that were added since it began and without those that were forgotten."""
+    return lineage.applied(lineage.read(path), began, partial(build_addition, config), clients)
 
 
 def _describe(federation: Federation, say: Callable[[str], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,24 @@ from coterie.core.registry import METHODS, MODELS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
+from coterie.data.membership import identity_without
 from coterie.data.validation_split import with_validation
 from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
-from coterie.training import checkpoint, serving_file
+from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.build import as_method, as_model, build_data, build_method, named_model
 from coterie.training.config import RunConfig, read
 from coterie.training.data_record import DataRecord, Described
-from coterie.training.evaluation import evaluate, evaluate_newcomers
+from coterie.training.evaluation import client_weights, evaluate, evaluate_newcomers
 from coterie.training.evaluation_record import unpacked
+from coterie.training.execute import as_it_is_now
 from coterie.training.job import Job
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history, recorded_arithmetic
 from coterie.training.sampling import clients_to_evaluate, split_newcomers
+from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
 from coterie.training.trust import check_trust
@@ -53,6 +57,35 @@ def load_run(
     trust: Sequence[str] = (),
 ) -> Result[Any]:
     """A run of this machine, from its configuration and its checkpoints; see `coterie.load`."""
+    parts = parts_of(path, tree, method=method, federation=federation, model=model, trust=trust)
+    return _read_back(path, saves, parts)
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What a run was made of."""
+
+    method: Method[Any]
+    model: Model
+    known: Described
+    settings: Settings
+
+    def template(self) -> Any:
+        """A fresh state, which says of which types a state consists."""
+        roster, _ = split_newcomers(self.known, self.settings)
+        return self.method.init(self.model, roster, generator(self.settings.seed, Purpose.INIT))
+
+
+def parts_of(
+    path: Path,
+    tree: Mapping[str, Any],
+    *,
+    method: Method[Any] | None = None,
+    federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
+    model: AnyModel | None = None,
+    trust: Sequence[str] = (),
+) -> RunParts:
+    """What a run of this machine was made of, from its configuration or as given."""
     if "data" in tree:
         given = {"method": method, "data": federation, "model": model}
         config = _configured(path, tree, given)
@@ -62,6 +95,7 @@ def load_run(
         said = serving_file.read(path, source)
         if federation is not None:
             federation = with_validation(Federation.of(federation), config.validation, config.seed)
+            federation = as_it_is_now(path, federation, config)
         known = _known(federation, said) or _of_version_0_1(source)
         used = build_method(config) if method is None else as_method(method)
         network = _model(known, model, lambda: named_model(config.model.name, config.model.params, known))
@@ -71,8 +105,9 @@ def load_run(
         settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
         if federation is not None:
             federation = with_validation(Federation.of(federation), settings.validation, settings.seed)
-        known, used, network = _made_in_python(path, method, federation, model, said)
-    return _read_back(path, saves, used, network, known, settings)
+            federation = lineage.applied(lineage.read(path), federation, None)
+        known, used, network = made_in_python(path, method, federation, model, said)
+    return RunParts(with_rates(used, recorded(path)), network, known, settings)
 
 
 def _known(federation: Any, said: ServingFile | None) -> Described | None:
@@ -90,10 +125,10 @@ def _configured(path: Path, tree: Mapping[str, Any], given: Mapping[str, object]
     return config
 
 
-def _data(config: RunConfig, trust: Sequence[str], path: Path) -> Federation:
+def _data(config: RunConfig, trust: Sequence[str], path: Path, clients: int | None = None) -> Federation:
     """The training data, built where it is needed, and only by code that may be run."""
     check_trust({"data": config.dump()["data"]}, trust, path, TRUST)
-    return build_data(config)
+    return as_it_is_now(path, build_data(config), config, clients)
 
 
 def _of_version_0_1(source: Callable[[], Federation]) -> Federation:
@@ -111,7 +146,7 @@ def _model(known: Described, model: AnyModel | None, otherwise: Callable[[], Mod
     return otherwise() if model is None else as_model(model, known)
 
 
-def _made_in_python(
+def made_in_python(
     path: Path, method: Any, federation: Any, model: Any, said: ServingFile | None
 ) -> tuple[Described, Method[Any], Model]:
     """What a run was made of: given, or recorded where it is the library's own."""
@@ -137,13 +172,16 @@ def _made_in_python(
     return known, used, as_model(serving_file.rebuilt(MODELS, recorded_model), known)
 
 
-def _read_back(
-    path: Path, saves: Sequence[Path], method: Method[Any], model: Model, known: Described, settings: Settings
-) -> Result[Any]:
-    method = with_rates(method, recorded(path))
-    roster, _ = split_newcomers(known, settings)
-    template = method.init(model, roster, generator(settings.seed, Purpose.INIT))
-    saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings))
+def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any]:
+    method, model, known, settings = parts.method, parts.model, parts.known, parts.settings
+    template, history = parts.template(), lineage.read(path)
+    if isinstance(known, DataRecord):
+        known = known.without(history.forgotten)
+    earlier = lineage.is_earlier(history, known)
+    saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings), earlier)
+    if isinstance(known, DataRecord):
+        known = _as_saved(known, saved.data, history)
+    saved = without_forgotten(saved, history.forgotten, partial(client_weights, settings, known))
     if isinstance(known, DataRecord) and "evaluation" not in saved.also:
         try:
             known = known.federation()
@@ -155,19 +193,28 @@ def _read_back(
             ) from None
     if isinstance(known, Federation):
         return _evaluated_anew(path, saved, method, model, known, settings)
-    memory, history = Memory(), read_history(path, saved.round)
+    memory, rounds = Memory(), read_history(path, saved.round)
     memory.restore(saved.memory)
     found = unpacked(saved.also["evaluation"])
     new = unpacked(saved.also["newcomers"]) if "newcomers" in saved.also else None
     last = found.evaluation
     return Result(
-        *(method, model, saved.state, history, last.clients, last.summary),
-        *(sum(event.seconds for event in history), known, settings, memory),
+        *(method, model, saved.state, rounds, last.clients, last.summary),
+        *(sum(event.seconds for event in rounds), known, settings, memory),
         *(None if new is None else new.evaluation, last.state),
         run_dir=path,
         chosen=found.chosen,
         newcomers_chosen=None if new is None else new.chosen,
     )
+
+
+def _as_saved(known: DataRecord, identity: str, history: lineage.Lineage) -> DataRecord:
+    """The record of the clients that a checkpoint knows: others may have been added after it."""
+    clients = history.clients_in(identity)
+    if clients is None or clients >= len(known):
+        return known
+    part = known.first(clients, identity_without(identity, history.forgotten))
+    return part if known.source is None else replace(part, source=partial(known.source, clients=clients))
 
 
 def _evaluated_anew(

@@ -23,6 +23,7 @@ from coterie.training.evaluation import (
     Evaluation,
     NoClientEvaluatedError,
     ScoredSplit,
+    admit_joined,
     evaluate,
     evaluate_newcomers,
 )
@@ -111,6 +112,7 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     before: Sequence[RoundDone] = ()
     if run.directory is not None:
         state, done = run.directory.begin(state, run.engine.memory, arithmetic(run.engine))
+        state = admit_joined(run, state, done, run.directory.joined)
     clients = len(sampler.roster.ids)
     per_round = available("participation", settings.participation, clients)
     name = type(run.method).__name__

@@ -20,6 +20,7 @@ from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Engine
 from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
+from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.build import as_method, as_model
 from coterie.training.events import Listener
@@ -79,7 +80,8 @@ def run(
     dropout: simulated, the chance that a client asked does not answer.
     newcomers: the share of the clients that is not trained on and joins after training: result.newcomers.
     out, resume, checkpoint_every: a directory for the log, the assignments and the checkpoints; with resume=True and
-    the same arguments the run continues from the last checkpoint there.
+    the same arguments the run continues from the last checkpoint there (more rounds, more clients: `coterie.go_on`).
+    keep_checkpoints: how many of them are kept, or "all".
     validation: the share of each client's training samples held out for validation (those the data marks, if any);
     then rounds are scored on these, and the test samples once, at the end.
     stop_after: rounds without a lower validation loss after which the run ends.
@@ -87,6 +89,8 @@ def run(
     """
     chosen = settings_from(Settings, **settings)
     data = with_validation(Federation.of(federation), chosen.validation, chosen.seed)
+    if resume and out is not None:
+        data = lineage.applied(lineage.read(Path(out)), data, None)
     the_method: Method[Any] = as_method(method)
     the_model = as_model(model, data)
     if resume and out is None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
+import torch
 import yaml
 from filelock import FileLock, Timeout
 
@@ -33,11 +34,12 @@ from coterie.core.files import LineLog, write_durably, writing
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
-from coterie.training import checkpoint, round_history, run_warnings, status
+from coterie.training import checkpoint, lineage, round_history, run_warnings, status
 from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
 from coterie.training.evaluation_record import packable
 from coterie.training.events import Event, RoundDone, RunEnded
+from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import FILE as SERVING
 from coterie.training.serving_file import contents
 from coterie.training.status import LOCK
@@ -46,6 +48,7 @@ from coterie.training.trace import Trace
 MAY_CHANGE = (
     "rounds",
     "checkpoint_every",
+    "keep_checkpoints",
     "quorum",
     "retries",
     "update_bound",
@@ -54,7 +57,6 @@ MAY_CHANGE = (
 )  # of the settings, when a run is resumed
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
 PATIENCE = 0.5  # seconds to wait for the lock: a check whether the run is alive holds it for a moment
-KEPT = 2  # checkpoints: the last one, and the one before it in case a disk damages the last
 
 
 def describe(method: object) -> str:
@@ -116,6 +118,7 @@ class RunDirectory:
         self._belongs = belongs(method, model, clients, settings)
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
+        self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
         self._log: LineLog | None = None
         self._lock = FileLock(path / LOCK, timeout=PATIENCE)
@@ -174,7 +177,9 @@ class RunDirectory:
         if not found:
             return fresh, 0
         try:
-            last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs)
+            history = lineage.read(self.path)
+            earlier = lineage.is_earlier(history, self._clients)
+            last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs, earlier)
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
         for file in damaged:
@@ -183,8 +188,11 @@ class RunDirectory:
                 file.replace(file.with_name(f"{file.name}.damaged"))
         if last.round > self._settings.rounds:
             raise ResumeError(f"rounds: {self.path} has {last.round} done already, more than {self._settings.rounds}")
+        known = history.clients_in(last.data)
+        self.joined = torch.arange(len(self._clients) if known is None else known, len(self._clients))
+        last = without_forgotten(last, history.forgotten)
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
-        self._recorded = set(last.also)
+        self._recorded = set() if len(self.joined) else set(last.also)
         return last.state, last.round
 
     def saves(self) -> list[Path]:
@@ -217,7 +225,8 @@ class RunDirectory:
             self._log.sync()  # before the checkpoint: who resumes finds the lines of all its rounds
             self._trace.save()
         self._save(state, memory, round, evaluated, None)
-        for old in self.saves()[:-KEPT]:
+        kept = self._settings.keep_checkpoints  # at least two: a disk may damage the last
+        for old in [] if kept == "all" else self.saves()[:-kept]:
             old.unlink()
 
     def complete(

@@ -22,10 +22,11 @@ def split_newcomers(clients: Clients, settings: Settings) -> tuple[Roster, Roste
 def _split(everyone: Roster, settings: Settings) -> tuple[Roster, Roster]:
     if not settings.newcomers:
         return everyone, everyone.only(torch.zeros(len(everyone.ids), dtype=torch.bool))
-    many = settings.newcomer_count(len(everyone.ids))
-    chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(everyone.ids), many, replace=False)
-    new = torch.zeros(len(everyone.ids), dtype=torch.bool)
-    new[torch.from_numpy(chosen)] = True
+    # Who was added to a run, or forgotten, does not change who of the others was held out.
+    first = everyone.ids if everyone.founders is None else torch.arange(everyone.founders)
+    many = settings.newcomer_count(len(first))
+    chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(first), many, replace=False)
+    new = torch.isin(everyone.ids, first[torch.from_numpy(chosen)])
     return everyone.only(~new), everyone.only(new)
 
 
@@ -93,7 +94,8 @@ def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[i
 
     attempts: how often each of the rounds so far was tried.
     """
-    if settings.evaluate_whom == "all" or settings.per_round(len(roster.ids)) == len(roster.ids):
+    everyone = settings.evaluate_whom == "all" or settings.per_round(len(roster.ids)) == len(roster.ids)
+    if everyone or roster.founders is not None:  # cohorts of before cannot be drawn again from other clients
         return roster
     met = torch.cat([sample_cohort(roster, settings, t, tries - 1) for t, tries in enumerate(attempts)]).unique()
     here = torch.isin(roster.ids, met)

@@ -11,6 +11,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Share, ShareBelowOne
 
+Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
 Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
@@ -33,6 +34,7 @@ class SettingsOptions(TypedDict, total=False):
     validation: float
     stop_after: int | None
     checkpoint_every: int
+    keep_checkpoints: int | Literal["all"]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -57,6 +59,7 @@ class Settings:
     validation: ShareBelowOne = 0.0
     stop_after: PositiveInt | None = None  # rounds without a lower validation loss after which the run ends
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
+    keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

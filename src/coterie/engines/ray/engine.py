@@ -86,7 +86,7 @@ class Ray:
     ) -> None:
         self.federation = federation
         self.memory = Memory()
-        self._n = federation.roster.n
+        self._n = federation.train.lengths  # by id
         self._joined = join(address, workers or cores)
         import ray
 

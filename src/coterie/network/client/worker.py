@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.model import Model, loss_of
 from coterie.core.registry import MODELS
+from coterie.core.tasks import Evaluate
 from coterie.data.federation import ClientData, Federation
+from coterie.network.client.saved_model import save_model
 from coterie.network.client.state_store import StateStore, next_version, remove_unused_versions
 from coterie.network.protocol.messages import (
     NAMES,
@@ -35,6 +38,7 @@ from coterie.network.protocol.messages import (
 )
 from coterie.network.protocol.wire import LIMITS, Limits, Payload, encode
 from coterie.network.server.client_registry import Shape
+from coterie.training.ask import EVALUATION
 from coterie.training.build import named_model
 
 
@@ -54,6 +58,7 @@ class ClientWorker:
     trusted: tuple[str, ...] = ()  # networks of the client's own, as module:Net
     limits: Limits = LIMITS
     say: Callable[[str], None] = lambda _: None
+    save_to: Path | None = None  # where its model is stored after every evaluation
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
 
     @cached_property
@@ -103,6 +108,7 @@ class ClientWorker:
         with one_thread(), torch.random.fork_rng(devices=[]):
             runner = self._runner(request.network)
             done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
+            self._save_model(runner, request, kept)
         wrote = None
         if request.keep and done.keeps:
             wrote = next_version(request.moment.round, request.base)
@@ -110,6 +116,18 @@ class ClientWorker:
         round_, task = request.moment.round, request.moment.task
         self.say(f"round {round_ + 1}: {', '.join(type(t).__name__.lower() for t in request.tasks if t is not None)}")
         return VisitReply(PROTOCOL, request.run, request.client, round_, task, done.answers, wrote, afresh)
+
+    def _save_model(self, runner: TaskRunner, request: VisitRequest, kept: Mapping[str, Tensor]) -> None:
+        """Store the model that it was just evaluated with; if that cannot be, the federation does not wait for it."""
+        asked = [task for task in request.tasks if isinstance(task, Evaluate)]
+        if self.save_to is None or request.keep or request.moment.task < EVALUATION or not asked:
+            return
+        try:
+            network = runner.network(asked[-1], request.client, self._data, kept)
+            round_ = request.moment.round + 1
+            save_model(self.save_to, self.name, round_, network, request.network, self.federation)
+        except CoterieError as error:
+            self.say(f"the model could not be stored: {error}")
 
     @cached_property
     def _data(self) -> ClientData:

@@ -22,7 +22,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, suggest
+from coterie.core.files import writing
 from coterie.network.security import issuing
 
 if TYPE_CHECKING:
@@ -153,6 +154,28 @@ def provide(
         _clients_of(directory),
         tuple(_warnings(directory, certificate, ca, now)),
     )
+
+
+def revoke(directory: Path, names: Sequence[str]) -> list[Path]:
+    """Take the keys of these clients from those that the server knows; returns where they are kept.
+
+    A server that is running reads the keys again before every round.
+    """
+    known = dict(_clients_of(directory))
+    for name in names:
+        if name not in known:
+            raise CoterieError(
+                f"--revoke {name}: has no key in {directory}.{suggest(name, known)}", code="certificate-missing"
+            )
+    kept = []
+    with writing(directory):
+        (directory / "revoked").mkdir(mode=0o700, exist_ok=True)
+        for name in dict.fromkeys(names):
+            number = 1
+            while (place := directory / "revoked" / f"{name}-{number}").exists():
+                number += 1
+            kept.append(known[name].parent.rename(place))
+    return kept
 
 
 def _authority(directory: Path, stage: Path, now: datetime) -> x509.Certificate:

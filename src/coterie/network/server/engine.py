@@ -110,7 +110,7 @@ class NetworkEngine:
     def _greet(self) -> None:
         """Ask new nodes to introduce themselves, and register those that have; nobody is waited for."""
         present = self._transport.connected()
-        self.registry.set_connected(set(present))
+        self.registry.set_connected({node for node, key in present.items() if self._keyed(node, key)})
         pending = self._pending
         known = {*self.registry.here.values(), *pending.asked.values(), *pending.first, *pending.refused}
         fresh = [node for node in present if node not in known and self._admitted(node, present[node])]
@@ -136,7 +136,11 @@ class NetworkEngine:
             except WireError as error:
                 self._refuse(node, str(error))
         pending.asked = {message_id: node for message_id, node in pending.asked.items() if node in present}
-        pending.first = {node: info for node, info in (pending.first | infos).items() if node in present}
+        pending.first = {
+            node: info
+            for node, info in (pending.first | infos).items()
+            if node in present and (self._keys is None or present[node].strip() in self._keys())
+        }
         pending.refused &= set(present)
         self._register_pending()
 
@@ -153,6 +157,15 @@ class NetworkEngine:
         for client, node in self.registry.here.items():
             if before.get(client) != node:
                 self._say(f"{client_name(self.registry.names, client)} has joined")
+
+    def _keyed(self, node: int, key: str) -> bool:
+        """Whether the node's key is still among those of the clients: it may have been revoked since it was let in."""
+        if self._keys is None or key.strip() in self._keys():
+            return True
+        for client, its in self.registry.here.items():
+            if its == node:
+                self._say(f"{client_name(self.registry.names, client)}: its key was revoked; it is asked no more")
+        return False
 
     def _admitted(self, node: int, key: str) -> bool:
         if self._keys is None:
@@ -176,7 +189,9 @@ class NetworkEngine:
         """With keys, a client's name is the one of its key."""
         if self._keys is None:
             return info
-        name = self._keys()[key.strip()]
+        name = self._keys().get(key.strip())
+        if name is None:
+            raise WireError("its key was revoked", code="client-refused")
         return replace(info, name=name)
 
     def _refuse(self, node: int, why: str) -> None:

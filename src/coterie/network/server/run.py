@@ -20,7 +20,6 @@ from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
 from coterie.training.result import Result
-from coterie.training.run_directory import KEPT
 
 
 def train_with_clients(
@@ -40,7 +39,8 @@ def train_with_clients(
     method = build_method(config)
     registry = ClientRegistry.read(path) if resume else ClientRegistry()
     # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
-    keep_rounds = KEPT * config.checkpoint_every
+    kept = config.keep_checkpoints
+    keep_rounds = config.rounds if kept == "all" else kept * config.checkpoint_every
     engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say)
     model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)

@@ -25,6 +25,9 @@ def certs(
     renew: Annotated[
         bool, typer.Option("--renew", help="Issue the server's certificate anew; clients named get a new key.")
     ] = False,
+    revoke: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A client whose key the server refuses from now on.")
+    ] = None,
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long the server's certificate is good for.")] = 825,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
@@ -35,7 +38,10 @@ def certs(
     Example: coterie certs certs --host fl.example.org --host 10.0.0.5 --client hospital-a --client hospital-b
     """
     from coterie.network.security.certificates import provide
+    from coterie.network.security.certificates import revoke as withdraw
 
+    for place in withdraw(directory, revoke) if revoke else ():
+        sys.stderr.write(f"revoked: its key is in {place}; a running server refuses it from the next round on\n")
     standing = provide(directory, host or (), client or (), renew=renew, days=days)
     for warning in standing.warnings:
         sys.stderr.write(f"warning: {warning}\n")

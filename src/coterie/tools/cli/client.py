@@ -27,6 +27,9 @@ def client(
     insecure: Annotated[bool, typer.Option("--insecure", help="Without TLS and keys: for a try-out only.")] = False,
     name: Annotated[str | None, typer.Option(help="Who this client is; with a key, the key says it.")] = None,
     state: State = None,
+    save_model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Store this client's model there, after every evaluation.")
+    ] = None,
     trust: TrustedNetworks = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
     look: Annotated[
@@ -60,9 +63,8 @@ def client(
     from coterie.network.client.worker import ClientWorker
     from coterie.network.flower.supernode import ServerConnection, run_client
 
-    worker = ClientWorker(
-        who, lambda: own_data(data), DirectoryStore(place / "kept"), trusted=tuple(trust or ()), say=_say
-    )
+    kept = DirectoryStore(place / "kept")
+    worker = ClientWorker(who, lambda: own_data(data), kept, trusted=tuple(trust or ()), say=_say, save_to=save_model)
     try:
         with by_sigterm():
             run_client(ServerConnection(server, files, look), worker, place / "flower", port, patience, _say)

@@ -19,7 +19,10 @@ from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
 from coterie.tools.cli import bench, certs, client, compare, dashboard, data, explain, inspect, report, server, sweep
 from coterie.tools.cli import export as export_model
+from coterie.tools.cli.forget import forget
+from coterie.tools.cli.going_on import BackTo, More, With, prepared
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
+from coterie.tools.cli.watch import watch
 
 if TYPE_CHECKING:
     from coterie.training.config import RunConfig
@@ -41,6 +44,9 @@ def run(
     words: Words = None,
     out: Out = None,
     resume: Resume = None,
+    more: More = None,
+    new: With = None,
+    back_to: BackTo = None,
     trust: Trust = None,
     track: Annotated[
         list[str] | None, typer.Option(metavar="TRACKER", help="tensorboard, mlflow or wandb, too; repeatable.")
@@ -50,6 +56,7 @@ def run(
     """Train a federation. Without a file: the demo's configuration.
 
     Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
+    Later: coterie run --resume runs/a --more 50 --with new.csv
     """
     from coterie.tools.cli import console
     from coterie.training.config import split_words
@@ -58,6 +65,7 @@ def run(
     file, changes = split_words(words or [])
     check_resume(resume, file, out)
     config = _config(file, changes, resume, trust or ())
+    config = prepared(resume, config, more, new, back_to, changes, _console(stderr=True, quiet=as_json))
     path = resume or out or free_directory(config.method.name)
     result = _run(config, path, resume is not None, as_json, track=track or ())
     if as_json:
@@ -111,7 +119,7 @@ def demo(
 
 for command in (
     *(inspect.inspect, explain.explain),
-    export_model.export,
+    *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),

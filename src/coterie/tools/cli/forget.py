@@ -1,0 +1,43 @@
+"""`coterie forget`: take a client out of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.tools.cli.options import AsJson, Trust
+
+
+def forget(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="A client's name, or its number.")],
+    trust: Trust = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a client out of a run: delete its rows everywhere, leave it out of rounds to come, say what stays.
+
+    Example: coterie forget runs/a 3
+    """
+    import dataclasses
+    import json
+    import sys
+
+    from coterie.serving.forget import STAYS
+    from coterie.serving.forget import forget as take_out
+
+    number = int(client) if client.isdigit() and not _is_name(run, client) else client
+    found = take_out(run, number, trust=tuple(trust or ()))
+    if as_json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(found) | {"stays": STAYS}, indent=2) + "\n")
+        return
+    typer.echo(str(found))
+
+
+def _is_name(run: Path, client: str) -> bool:
+    """Whether a number is the name of a client of this run."""
+    from coterie.training import serving_file
+
+    said = serving_file.read(run, None)
+    return said is not None and client in (said.data.names or ())
