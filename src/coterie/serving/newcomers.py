@@ -24,7 +24,7 @@ class Newcomer:
     """A client that a run may not know."""
 
     name: str
-    federation: Federation | None  # of this client alone; None: it has no labelled rows
+    data: Federation | list[tuple[Any, ...]] | None  # of this client alone; None: it has no labelled rows
     rows: ClientRows | None = None  # of a file
 
 
@@ -107,7 +107,7 @@ def given_newcomers(data: Federation | Iterable[tuple[Any, ...]]) -> Iterator[Ne
         return
     for number, arrays in enumerate(data):
         pair = tuple(arrays)
-        yield Newcomer(str(number), Federation.from_arrays([pair * 2 if len(pair) == 2 else pair]))
+        yield Newcomer(str(number), [pair * 2 if len(pair) == 2 else pair])
 
 
 def _any(rows: Rows) -> str:

@@ -70,7 +70,7 @@ class CsvRows:
     def chunks(self, features: Sequence[str], others: Sequence[str]) -> Iterator[Chunk]:
         """At most `ROWS` lines at a time."""
         wanted = list(dict.fromkeys([*features, *others]))
-        with opened_csv(self.path, self.title) as (header, numbered):
+        with reading(self.path), opened_csv(self.path, self.title) as (header, numbered):
             places = {name: header.index(name) for name in wanted}
             first = 0
             while rows := list(islice(numbered, ROWS)):

@@ -96,6 +96,19 @@ class Served:
             place = int(self.assignments[number])
             return confidence(TaskRunner(self._result.model), task, self._behind.first + number, data, place)
 
+    def errors(self, client: int | str) -> NDArray[np.float64]:
+        """Of each of its test samples: 1 where the label is wrong, else 0; the squared error of a regression."""
+        number, newcomers = number_of(self._behind.newcomers, client), self._behind.newcomers
+        task, (x, y) = self._result.method.predictor(self._state), newcomers.client(number).test
+        with one_thread():
+            runner = TaskRunner(self._result.model)
+            said = runner.predict(task, self._behind.first + number, newcomers.client(number), {}, x)
+        if self._result.model.loss == "cross_entropy":
+            return np.asarray((said.argmax(1) != y).double().numpy())
+        target = newcomers.target
+        off = said.double() - y.double() if target is None else target.undo(said) - target.undo(y)
+        return np.asarray(off.square().reshape(len(y), -1).mean(1).numpy())
+
     def network(self, client: int | str) -> nn.Module:
         """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
         number, newcomers, model = number_of(self._behind.newcomers, client), self._behind.newcomers, self._result.model
