@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from coterie.client.runner import TaskRunner
 from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
@@ -26,7 +27,7 @@ from coterie.serving.row_files import open_rows
 from coterie.serving.row_form import RowForm
 from coterie.serving.table_files import TableWriter
 from coterie.training.explanation import cluster_models
-from coterie.training.inference import Served
+from coterie.training.inference import Served, admit
 from coterie.training.result import Result
 
 Run: TypeAlias = Result[Any] | str | Path
@@ -134,9 +135,9 @@ def placements(
     result = as_result(run)
     if not 0 < level < 1:
         raise CoterieError(f"level: a probability between 0 and 1, not {level}", code="argument-invalid")
-    placer = Placer(result, level)
+    placer, known = Placer(result, level), known_clients(result.known)
     for newcomer in _newcomers(result, data, y, client):
-        mine = None if newcomer.rows is None else known_client(result.known, newcomer.name)
+        mine = None if newcomer.rows is None else known(newcomer.name)
         yield placer.place(newcomer)[0] if mine is None else placer.of_the_run(mine, newcomer.name)
 
 
@@ -168,9 +169,11 @@ class Placer:
     def __init__(self, result: Result[Any], level: float = LEVEL) -> None:
         self._result = result
         self._yardstick = Yardstick.of(result, level)
+        self._classes = result.model.loss == "cross_entropy"
         task = result.method.predictor(result.state)
         self._clustered, models = clustered(task), cluster_models(task)
         self._many = 0 if models is None else len(models[0])
+        self._runner: TaskRunner | None = None  # networks, made for the first newcomer and used for all
 
     def of_the_run(self, client: int, name: str) -> Placement:
         """A client that the run knows."""
@@ -186,9 +189,10 @@ class Placer:
             why = "every client of local has a model of its own, and no model is shared"
             return Placement(name, None, fits=False, problem=why), None
         try:
-            served = self._result.admit(newcomer.data)
+            served = admit(self._result, newcomer.data, self._runner)
         except CoterieError as error:
             raise CoterieError(f"client '{name}': {error}", code=error.code) from None
+        self._runner = self._runner or TaskRunner(self._result.model)
         if served.missing or not len(served.clients.ids):
             why = served.missing[0].reason if served.missing else "it gave no answer"
             return Placement(name, None, problem=why), None
@@ -209,7 +213,7 @@ class Placer:
             confidence=_number(sure) if self._clustered else None,
             fits=fits,
             p_value=p_value,
-            accuracy=_number(float(reply.accuracy[0])) if samples else None,
+            accuracy=1 - float(errors.mean()) if samples and self._classes else None,
             loss=_number(float(reply.loss[0])) if samples else None,
             samples=samples,
             shares=shares,
@@ -232,11 +236,11 @@ def method_name(result: Result[Any]) -> str:
     return type(result.method).__name__
 
 
-def known_client(clients: Clients, name: str) -> int | None:
-    """The id of a client of the run, by its name, or by its number where clients have no names; None: it is new."""
+def known_clients(clients: Clients) -> Callable[[str], int | None]:
+    """The id of a client of the run by its name, or by its number where clients have no names; None: it is new."""
     if clients.names is not None:
-        return clients.names.index(name) if name in clients.names else None
-    return int(name) if name.isdecimal() and int(name) < len(clients) else None
+        return {name: number for number, name in enumerate(clients.names)}.get
+    return lambda name: int(name) if name.isdecimal() and int(name) < len(clients) else None
 
 
 def _number(value: float) -> float | None:

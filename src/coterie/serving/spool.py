@@ -99,5 +99,5 @@ class Spool(RecordFile):
     def client(self, client: int) -> ClientRows:
         """The rows of one client."""
         found = self.get(int(self._starts[client]), int(self._counts[client]))
-        x = torch.from_numpy(np.ascontiguousarray(found["x"]))
+        x = torch.from_numpy(found["x"].copy())
         return ClientRows(found["row"].copy(), found["test"].copy(), found["y"].copy(), x)
