@@ -88,6 +88,13 @@ if TYPE_CHECKING:
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.load_any import load as load
+    from coterie.serving.assign import Placement as Placement
+    from coterie.serving.assign import Placements as Placements
+    from coterie.serving.assign import assign as assign
+    from coterie.serving.cluster_report import ClusterReport as ClusterReport
+    from coterie.serving.cluster_report import clusters as clusters
+    from coterie.serving.predict_table import Predictions as Predictions
+    from coterie.serving.predict_table import predict_table as predict_table
     from coterie.training.config import RunConfig as RunConfig
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
@@ -152,6 +159,9 @@ _HOME = {
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.load_any": ("load",),
+    "coterie.serving.assign": ("Placement", "Placements", "assign"),
+    "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
+    "coterie.serving.predict_table": ("Predictions", "predict_table"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),

@@ -193,8 +193,8 @@ class TableScale(Scale):
         holes = np.flatnonzero(np.isnan(numbers))
         if len(holes) and not column.fills:
             raise CoterieError(
-                f"{where}: column '{column.name}', {row(int(holes[0]))}: the value is missing, and the model was trained "
-                "without missing values; fill it in or leave the row out",
+                f"{where}: column '{column.name}', {row(int(holes[0]))}: the value is missing, and the model was "
+                "trained without missing values; fill it in or leave the row out",
                 code="data-cell",
             )
         return numbers

@@ -25,7 +25,7 @@ from coterie.serving.fit_of_newcomers import LEVEL, Yardstick
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, read_newcomers
 from coterie.serving.row_files import open_rows
 from coterie.serving.row_form import RowForm
-from coterie.serving.table_files import TableWriter
+from coterie.serving.table_files import open_table
 from coterie.training.explanation import cluster_models
 from coterie.training.inference import Served, admit
 from coterie.training.result import Result
@@ -95,8 +95,17 @@ class Placements:
 
 
 KINDS: dict[str, type] = {
-    **{"client": str, "cluster": int, "nearest": int, "confidence": float, "fits": bool, "p_value": float},
-    **{"accuracy": float, "loss": float, "samples": int, "known": bool, "problem": str},
+    "client": str,
+    "cluster": int,
+    "nearest": int,
+    "confidence": float,
+    "fits": bool,
+    "p_value": float,
+    "accuracy": float,
+    "loss": float,
+    "samples": int,
+    "known": bool,
+    "problem": str,
 }
 
 
@@ -121,7 +130,7 @@ def assign(
     if out is None:
         found.extend(placements(result, data, y=y, client=client, level=level))
     else:
-        with TableWriter.open(Path(out), KINDS) as writer:
+        with open_table(Path(out), KINDS) as writer:
             for one in placements(result, data, y=y, client=client, level=level):
                 writer.add({name: [getattr(one, name)] for name in KINDS})
                 found.append(one)
@@ -154,7 +163,7 @@ def _newcomers(result: Result[Any], data: Data, y: str | None, client: str | Non
             code="data-column-unknown",
         )
     census = Census.of(rows, form, roles, alone=Path(rows.title).stem)
-    return read_newcomers(rows, form, roles, census, lambda name: True, required=True)
+    return read_newcomers(rows, form, roles, census, list(census.counts), required=True)
 
 
 def _is_pairs(data: Any) -> bool:

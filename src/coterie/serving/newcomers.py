@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,6 @@ from coterie.data.readers.columns import IS_TEST, IS_TEST_OF_THREE
 from coterie.serving.row_files import Chunk, Rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import ClientRows, Spool
-
-Wanted: TypeAlias = Callable[[str], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +51,29 @@ class Census:
 
 
 def read_newcomers(
-    rows: Rows, form: RowForm, roles: Roles, census: Census, wanted: Wanted, *, required: bool
+    rows: Rows, form: RowForm, roles: Roles, census: Census, wanted: Sequence[str], *, required: bool
 ) -> Iterator[Newcomer]:
     """The wanted clients, each whole. required: whether every row must have a label."""
-    numbers = {name: i for i, name in enumerate(name for name in census.counts if wanted(name))}
+    numbers = {name: i for i, name in enumerate(wanted)}
     if not numbers:
         return
-    spool = _filled(rows, form, roles, census, numbers, required)
-    with spool:
+    with ExitStack() as stack:
+        spool = _filled(rows, form, roles, census, numbers, required, stack)
         for name, number in numbers.items():
             mine = spool.client(number)
             yield Newcomer(name, _federation(form, mine, name, roles.split is not None), mine)
 
 
 def _filled(
-    rows: Rows, form: RowForm, roles: Roles, census: Census, numbers: dict[str, int], required: bool
+    rows: Rows,
+    form: RowForm,
+    roles: Roles,
+    census: Census,
+    numbers: dict[str, int],
+    required: bool,
+    stack: ExitStack,
 ) -> Spool:
-    """All rows of these clients, by client."""
+    """All rows of these clients, by client, in a file that the stack closes."""
     spool: Spool | None = None
     features = form.inputs_of(rows, roles)
     alone = next(iter(numbers))
@@ -81,8 +86,8 @@ def _filled(
         if roles.split is not None:
             test = _tests(chunk, roles.split, rows.title, census.three_splits)
         if spool is None:
-            many = [count for name, count in census.counts.items() if name in numbers]
-            spool = Spool(many, x, y.shape[1])
+            spool = Spool([census.counts[name] for name in numbers], x, y.shape[1])
+            stack.callback(spool.close)
         mine = np.flatnonzero(client >= 0)
         if len(mine):
             spool.add(client[mine], mine + chunk.first, test[mine], y[mine], x[mine])

@@ -31,7 +31,7 @@ from coterie.serving.newcomers import Census, read_newcomers
 from coterie.serving.row_files import Rows, open_rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import RecordFile
-from coterie.serving.table_files import TableWriter
+from coterie.serving.table_files import open_table
 from coterie.training.data_record import DataRecord, scale_of, target_of
 from coterie.training.inference import outputs
 from coterie.training.result import Result
@@ -101,7 +101,7 @@ def predict_table(
                 table[name].extend(values)
             done += len(part.client)
         return Predictions(done, None, table)
-    with TableWriter.open(Path(out), kinds) as writer:
+    with open_table(Path(out), kinds) as writer:
         for part in chunks:
             writer.add(_columns(part, form))
             done += len(part.client)
@@ -173,8 +173,9 @@ class _Work:
         numbers = {name: known(name) for name in census.counts}
         new = [name for name, number in numbers.items() if number is None]
         with ExitStack() as stack:
-            waiting = stack.enter_context(RecordFile(self._record())) if new else None
+            waiting = RecordFile(self._record()) if new else None
             if waiting is not None:
+                stack.callback(waiting.close)
                 self._predict_newcomers(census, numbers, waiting, level)
             for chunk in self.rows.chunks(self.features, [column]):
                 who = self.form.clients(chunk, column, self.rows.title)
@@ -206,9 +207,7 @@ class _Work:
         if self.roles.y is None:
             raise self._unplaced(new, f"and there is no column '{self.form.columns.y}' of labels to place them by")
         placer = Placer(self.result, level)
-        found = read_newcomers(
-            self.rows, self.form, self.roles, census, lambda name: numbers[name] is None, required=False
-        )
+        found = read_newcomers(self.rows, self.form, self.roles, census, new, required=False)
         for newcomer in found:
             placement, served = placer.place(newcomer)
             if served is None or newcomer.rows is None:

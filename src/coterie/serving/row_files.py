@@ -246,5 +246,7 @@ def _parquet() -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise CoterieError("a parquet file needs pyarrow; pip install 'coterie[parquet]'", code="extra-missing") from None
+        raise CoterieError(
+            "a parquet file needs pyarrow; pip install 'coterie[parquet]'", code="extra-missing"
+        ) from None
     return parquet

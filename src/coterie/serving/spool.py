@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -36,14 +35,10 @@ class RecordFile:
 
     def __init__(self, kind: np.dtype[np.void]) -> None:
         self.kind = kind
-        self._file = tempfile.TemporaryFile(dir=directory())
+        self._file = tempfile.TemporaryFile(dir=directory())  # noqa: SIM115  # closed by `close`
 
-    def __enter__(self) -> RecordFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Give up the file."""
         self._file.close()
 
     def put(self, numbers: NDArray[np.int64], records: NDArray[np.void]) -> None:
@@ -72,7 +67,7 @@ class Spool(RecordFile):
         """sample: stored inputs, for their type and shape."""
         x = sample.numpy()
         fields = [("row", "<i8"), ("test", "?"), ("y", "<f8", (targets,)), ("x", x.dtype.str, x.shape[1:])]
-        super().__init__(np.dtype(fields))  # type: ignore[arg-type]
+        super().__init__(np.dtype(fields))
         self._counts = np.asarray(counts, dtype=np.int64)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)])
         self._filled = self._starts[:-1].copy()

@@ -21,26 +21,26 @@ class TableWriter(Protocol):
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """More rows, column by column; None is an empty cell."""
 
-    @staticmethod
-    @contextmanager
-    def open(path: Path, kinds: Mapping[str, type]) -> Iterator[TableWriter]:
-        """A writer of a table with these columns; the file is there once the block has ended without an error.
 
-        kinds: str, int, float or bool, by column.
-        """
-        ending = path.suffix.lower()
-        if ending not in (".csv", ".parquet", ".pq"):
-            raise CoterieError(f"{path}: name a .csv or a .parquet file", code="option-invalid")
-        part = path.with_name(f"{path.name}.part")
-        try:
-            with writing(path, "make room, or choose another file"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.closing(_Csv(part, kinds) if ending == ".csv" else _Parquet(part, kinds)) as writer:
-                    yield writer
-                replace_durably(part, path)
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+@contextmanager
+def open_table(path: Path, kinds: Mapping[str, type]) -> Iterator[TableWriter]:
+    """A writer of a table with these columns; the file is there once the block has ended without an error.
+
+    kinds: str, int, float or bool, by column.
+    """
+    ending = path.suffix.lower()
+    if ending not in (".csv", ".parquet", ".pq"):
+        raise CoterieError(f"{path}: name a .csv or a .parquet file", code="option-invalid")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with writing(path, "make room, or choose another file"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(_Csv(part, kinds) if ending == ".csv" else _Parquet(part, kinds)) as writer:
+                yield writer
+            replace_durably(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 class _Csv:
