@@ -97,9 +97,9 @@ def _filled(
 
 def _federation(form: RowForm, rows: ClientRows, name: str, split: bool) -> Federation | None:
     """The client with its labelled rows, of which those for testing are only scored."""
-    labelled = ~np.isnan(rows.y).any(1)
+    labelled = np.flatnonzero(~np.isnan(rows.y).any(1))
     test = rows.test[labelled]
-    if not labelled.any() or (split and test.all()):
+    if not len(labelled) or (split and test.all()):
         return None
     return form.federation(rows.x[labelled], rows.y[labelled], test if split and test.any() else None, name)
 

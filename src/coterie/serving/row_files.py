@@ -138,12 +138,13 @@ class NpzRows:
         with reading(self.path), zipfile.ZipFile(self.path) as archive, ExitStack() as stack:
             named = {name: _Member.open(self.path, archive, name, stack) for name in others}
             inputs = _Member.open(self.path, archive, self.x, stack) if features else None
-            every = [*named.values(), *([] if inputs is None else [inputs])]
-            many, size = every[0].length, ROWS if inputs is None else max(1, BYTES // max(inputs.width, 1))
-            for name, member in named.items():
+            every = named | ({} if inputs is None else {self.x: inputs})
+            many = next(iter(every.values())).length
+            size = ROWS if inputs is None else max(1, BYTES // max(inputs.width, 1))
+            for name, member in every.items():
                 if member.length != many:
                     raise CoterieError(
-                        f"{self.path}: array '{name}' has {member.length} samples, others have {many}",
+                        f"{self.path}: array '{name}' has {member.length} samples, '{next(iter(every))}' has {many}",
                         code="data-shape",
                     )
             for first in range(0, many, size):

@@ -228,7 +228,8 @@ class RowForm:
         named = None if isinstance(self.scale, TableScale) else self.features
         return Federation(
             (Domain(x, labels, self.scale),),
-            *(Ragged.of([part]) for part in split),
+            Ragged.of([split[0]]),
+            Ragged.of([split[1]]),
             kind=self.kind,
             outputs=self.outputs,
             names=(name,),
