@@ -57,4 +57,6 @@ def test_from_a_table_to_predictions(shell: commandline.Shell, tmp_path: Path) -
     assert said.code == 2
     assert "error: plain.csv: the run does not know 's20', 's21'" in said.err
     assert not (tmp_path / "y.csv").exists()
-    assert shell("predict", "run", "--data", "plain.csv", "--out", "y.csv", "--client", "s3", "--cluster", "0").code == 2
+    assert (
+        shell("predict", "run", "--data", "plain.csv", "--out", "y.csv", "--client", "s3", "--cluster", "0").code == 2
+    )

@@ -80,9 +80,7 @@ def test_newcomers_by_rule_and_none_of_these(wecfl: Path, tmp_path: Path) -> Non
     assert lines[5].startswith("site-30,,")
 
 
-def test_neither_order_nor_size_of_chunks_matters(
-    wecfl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_order_nor_size_of_chunks_matters(wecfl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(range(20, 25), 7, seed=1)
     together = {one.client: one for one in coterie.assign(wecfl, write(tmp_path / "a.csv", rows))}
     monkeypatch.setattr(row_files, "ROWS", 3)
@@ -166,9 +164,7 @@ def test_a_split_column_says_what_it_is_placed_by_and_scored_on(wecfl: Path, tmp
         ("site,a,b,colour,level", "x,1,2", "data-cell", "line 3"),
     ],
 )
-def test_what_is_wrong_with_a_file(
-    wecfl: Path, tmp_path: Path, header: str, row: str, code: str, said: str
-) -> None:
+def test_what_is_wrong_with_a_file(wecfl: Path, tmp_path: Path, header: str, row: str, code: str, said: str) -> None:
     good = ",".join({"site": "x", "a": "1", "b": "2", "colour": "red", "level": "low"}[n] for n in header.split(","))
     (tmp_path / "new.csv").write_text(f"{header}\n{good}\n{row}\n")
     with raises(code, match=said):
@@ -193,5 +189,3 @@ def test_a_missing_value_is_handled_as_in_training(wecfl: Path, tmp_path: Path) 
 def test_level_is_a_probability(wecfl: Path, tmp_path: Path) -> None:
     with raises("argument-invalid", match="level"):
         coterie.assign(wecfl, write(tmp_path / "new.csv", rows_of((20,), 4)), level=2.0)
-
-

@@ -14,7 +14,7 @@ from tables import METHODS_TRIED, rows_of, shuffled, trained, write
 
 import coterie
 from conftest import few, raises
-from coterie import IFCA, Federation, FedAvg, Local
+from coterie import IFCA, FedAvg, Federation, Local
 from coterie.core.replies import Evaluated
 from coterie.serving import row_files
 from coterie.training.result import Result
@@ -120,7 +120,7 @@ def test_known_clients_are_predicted_as_result_predict_does(tmp_path: Path, name
 
 def test_the_order_of_the_file_and_chunks(wecfl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known clients and newcomers mixed, with a file read in many chunks and in one."""
-    rows = shuffled([*rows_of((0, 1), 8), *rows_of((20, 21), 8), *rows_of((30,), 20, rule=2)])
+    rows = shuffled([*rows_of((0, 1), 8), *rows_of((20, 21), 8), *rows_of((30,), 30, seed=2, rule=2)])
     file = write(tmp_path / "new.csv", rows)
     coterie.predict_table(wecfl, file, tmp_path / "a.csv")
     monkeypatch.setattr(row_files, "ROWS", 5)
