@@ -5,14 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from coterie.core.local import Local
 from coterie.core.registry import METHODS
-from coterie.methods.contract import Method
-from coterie.methods.fesem import FeSEM
 from coterie.training.config import read
 from coterie.training.execute import execute
 
@@ -25,7 +21,8 @@ Row = tuple[str, ...]
 
 def rows_of(sites: Sequence[int], many: int, seed: int = 0, *, rule: int | None = None) -> list[Row]:
     """Rows (site, a, b, colour, level); rule 2: b decides, which is no site's rule."""
-    rng, out = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    out: list[Row] = []
     for site in sites:
         for a, b, c in rng.normal(size=(many, 3)):
             kind = site % 2 if rule is None else rule
@@ -61,13 +58,3 @@ def trained(folder: Path, name: str, *words: str, rounds: int = 4) -> Path:
     )
     execute(config, run)
     return run
-
-
-def method(name: str, local: Local) -> Method[Any]:
-    """A method of the catalogue, with two clusters where it has a number of them."""
-    fields = {f.name for f in dataclasses.fields(METHODS.find(name))}
-    params: dict[str, Any] = {n: v for n, v in {"local": local, "k": 2}.items() if n in fields}
-    if issubclass(METHODS.find(name), FeSEM):
-        params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
-    return made

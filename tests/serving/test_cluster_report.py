@@ -37,7 +37,8 @@ def test_sizes_scores_and_neighbours_by_hand() -> None:
     )
     first, second, third = found.clusters
     assert [row.size for row in found.clusters] == [3, 0, 2]
-    assert (first.mean, first.spread) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert first.mean == pytest.approx(0.9)
+    assert first.spread == pytest.approx(0.1)
     assert (first.worst, first.best) == (0.8, 1.0)
     assert second.mean is None
     assert first.nearest is not None

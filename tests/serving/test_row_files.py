@@ -83,7 +83,7 @@ def test_rows_come_back_by_client() -> None:
     spool = Spool([3, 1, 2], x, 1)
     for part in (slice(0, 2), slice(2, 6)):
         rows = np.arange(6)[part]
-        spool.add(client[part], rows, rows % 2 == 1, rows[:, None] * 10.0, x[part])
+        spool.add(client[part], rows, rows % 2 == 1, rows[:, None].astype(np.float64) * 10, x[part])
     for number in range(3):
         mine = spool.client(number)
         wanted = np.flatnonzero(client == number)
@@ -99,9 +99,8 @@ def test_a_table_appears_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     file = tmp_path / "deep" / name
-    with pytest.raises(ZeroDivisionError), open_table(file, {"a": int, "b": str}) as table:
-        table.add({"a": [1], "b": ["x"]})
-        _ = 1 // 0
+    with pytest.raises(KeyError), open_table(file, {"a": int, "b": str}) as table:
+        table.add({"a": [1]})
     assert not list(tmp_path.rglob("out*"))
     with open_table(file, {"a": int, "b": str}) as table:
         table.add({"a": [1, None], "b": ["x", "y"]})
