@@ -56,6 +56,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "people.csv").write_text("\n".join(table) + "\n")
     cities = [line.replace("hospital-0", "Bilbao") for line in table]
     (folder / "hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in cities) + "\n")
+    new = [line.replace("hospital-", "clinic-") for line in table]
+    (folder / "new-hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in new) + "\n")
+    (folder / "unlabelled.csv").write_text("\n".join(line.rsplit(",", 2)[0] for line in new) + "\n")
     (folder / "sales.csv").write_text("\n".join(sales()) + "\n")
     np.savez(folder / "mine.npz", x=x.astype("float32"), y=(x[:, 0] > 0).astype("int64"))
     for client in ("anna", "bert", "carl", "dora"):
@@ -69,6 +72,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["run", f"method.name={name}", "rounds=1", "data.partition.clients=8", "--out", str(folder / "runs" / name)]
         )
     shutil.copytree(folder / "runs" / "wecfl", folder / "runs" / "a")
+    table_words = ["data.name=csv", f"data.path={folder / 'visits.csv'}", "data.client=hospital", "data.y=outcome"]
+    run(["run", *table_words, "method.k=2", "rounds=1", "--out", str(folder / "runs" / "visits")])
     return folder
 
 

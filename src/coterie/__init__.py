@@ -90,9 +90,16 @@ if TYPE_CHECKING:
     from coterie.network.client.saved_model import ClientModel as ClientModel
     from coterie.network.client.saved_model import load_client_model as load_client_model
     from coterie.network.load_any import load as load
+    from coterie.serving.assign import Placement as Placement
+    from coterie.serving.assign import Placements as Placements
+    from coterie.serving.assign import assign as assign
+    from coterie.serving.cluster_report import ClusterReport as ClusterReport
+    from coterie.serving.cluster_report import clusters as clusters
     from coterie.serving.forget import Forgotten as Forgotten
     from coterie.serving.forget import forget as forget
     from coterie.serving.model_card import model_card as model_card
+    from coterie.serving.predict_table import Predictions as Predictions
+    from coterie.serving.predict_table import predict_table as predict_table
     from coterie.serving.watch import Drift as Drift
     from coterie.serving.watch import WatchedClient as WatchedClient
     from coterie.serving.watch import WatchedCluster as WatchedCluster
@@ -164,8 +171,11 @@ _HOME = {
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
     "coterie.network.load_any": ("load",),
+    "coterie.serving.assign": ("Placement", "Placements", "assign"),
+    "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
     "coterie.serving.forget": ("Forgotten", "forget"),
     "coterie.serving.model_card": ("model_card",),
+    "coterie.serving.predict_table": ("Predictions", "predict_table"),
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),

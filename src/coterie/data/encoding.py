@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -163,21 +163,27 @@ class TableScale(Scale):
         said = [[c.name, c.values, c.fill, c.indicator, c.fills] for c in self.columns]
         return super().bytes() + json.dumps(said).encode()
 
-    def stored(self, x: Any, where: str) -> Tensor:
-        """New rows as they are stored: a table, whose columns are found by name, or rows with all columns in order."""
+    def stored(self, x: Any, where: str, row: Callable[[int], str] = "row {}".format) -> Tensor:
+        """New rows as they are stored: a table, whose columns are found by name, or rows with all columns in order.
+
+        where, row: what errors call the table and its rows.
+        """
         table = x if column_names(x) is not None else positional(x, self.names, where)
         found = [
-            self._stored(column, one_column(table, column.name, self.names, where), where) for column in self.columns
+            self._stored(column, one_column(table, column.name, self.names, where), where, row)
+            for column in self.columns
         ]
         same_length(found, self.names, where)
         return torch.from_numpy(np.stack(found, 1).astype(np.float32))
 
-    def _stored(self, column: InputColumn, values: NDArray[Any], where: str) -> NDArray[np.float64]:
+    def _stored(
+        self, column: InputColumn, values: NDArray[Any], where: str, row: Callable[[int], str]
+    ) -> NDArray[np.float64]:
         if column.values is None:
             numbers, bad = number_cells(values)
             if bad is not None:
                 raise CoterieError(
-                    f"{where}: column '{column.name}', row {bad[0]}: {bad[1]!r} is not a number", code="data-cell"
+                    f"{where}: column '{column.name}', {row(bad[0])}: {bad[1]!r} is not a number", code="data-cell"
                 )
         else:
             places = {value: place for place, value in enumerate(column.values)}
@@ -187,8 +193,8 @@ class TableScale(Scale):
         holes = np.flatnonzero(np.isnan(numbers))
         if len(holes) and not column.fills:
             raise CoterieError(
-                f"{where}: column '{column.name}', row {holes[0]}: the value is missing, and the model was trained "
-                "without missing values; fill it in or leave the row out",
+                f"{where}: column '{column.name}', {row(int(holes[0]))}: the value is missing, and the model was "
+                "trained without missing values; fill it in or leave the row out",
                 code="data-cell",
             )
         return numbers

@@ -14,10 +14,11 @@ from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reas
 class Sequential:
     """Visits clients one by one."""
 
-    def __init__(self, model: Model, federation: ClientDataSource) -> None:
+    def __init__(self, model: Model, federation: ClientDataSource, runner: TaskRunner | None = None) -> None:
+        """runner: networks that are there already, of this model."""
         self.federation = federation
         self.memory = Memory()
-        self._runner = TaskRunner(model)
+        self._runner = TaskRunner(model) if runner is None else runner
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""

@@ -19,7 +19,7 @@ from coterie.core.hardware import one_thread
 from coterie.core.naming import client_name
 from coterie.core.references import All, Best, Mix, Pick, Ref, walk
 from coterie.core.replies import Scored
-from coterie.core.tasks import Score
+from coterie.core.tasks import Evaluate, Score
 from coterie.data.federation import Federation
 from coterie.engines.sequential import Sequential
 from coterie.training.ask import RoundAsk
@@ -128,16 +128,26 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
 
 def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
     """The clusters' models (K, P), and a model whose logits are added to each, where there is one."""
-    task = result.method.predictor(result.state)
+    found = cluster_models(result.method.predictor(result.state))
+    if found is None:
+        raise CoterieError(
+            f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
+        )
+    return found
+
+
+def cluster_models(task: Evaluate) -> tuple[Tensor, Ref | None] | None:
+    """The models (K, P) that clients choose from or mix, one where there is one for all, and one that is added to each.
+
+    None where clients have nothing of this kind in common.
+    """
     inside = [node for ref in task.models for node in walk(ref) if isinstance(node, Pick | Best | Mix)]
     plain = [ref for ref in task.models if isinstance(ref, All)]
     if inside:
         return inside[0].centers, plain[0] if plain else None
     if len(plain) == len(task.models) and (len(plain) == 1 or task.mixture is not None):
         return torch.stack([ref.theta for ref in plain]), None
-    raise CoterieError(
-        f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
-    )
+    return None
 
 
 def _losses(

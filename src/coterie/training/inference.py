@@ -65,6 +65,11 @@ class Served:
     _result: Result[Any]
     _state: Any
     _behind: _Behind
+    _shared: TaskRunner | None = None  # networks to compute with, one client after another; None: new ones each time
+
+    @property
+    def _runner(self) -> TaskRunner:
+        return TaskRunner(self._result.model) if self._shared is None else self._shared
 
     @property
     def accuracy(self) -> float | None:
@@ -79,11 +84,18 @@ class Served:
 
     def predict(self, client: int | str, x: Any, *, proba: bool = False) -> NDArray[Any]:
         """Labels (or targets) of new inputs, by the model of the newcomer's place; see `Result.predict`."""
-        number, newcomers, model = number_of(self._behind.newcomers, client), self._behind.newcomers, self._result.model
+        number, newcomers = number_of(self._behind.newcomers, client), self._behind.newcomers
         inputs, task = as_inputs(x, newcomers, scale_of(newcomers, number)), self._result.method.predictor(self._state)
         with one_thread():
-            said = TaskRunner(model).predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
+            said = self._runner.predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
         return _answer(self._result, said, proba, newcomers.target)
+
+    def outputs(self, client: int | str, inputs: Tensor) -> Tensor:
+        """What the newcomer's model gives for scaled inputs: logits, log-probabilities of a mixture, or targets."""
+        number, task = number_of(self._behind.newcomers, client), self._result.method.predictor(self._state)
+        data = self._behind.newcomers.client(number)
+        with one_thread():
+            return self._runner.predict(task, self._behind.first + number, data, {}, inputs)
 
     def confidence(self, client: int | str) -> float:
         """The probability that no other cluster's model serves this newcomer better, by its own samples.
@@ -94,23 +106,43 @@ class Served:
         task, data = self._result.method.predictor(self._state), self._behind.newcomers.client(number)
         with one_thread():
             place = int(self.assignments[number])
-            return confidence(TaskRunner(self._result.model), task, self._behind.first + number, data, place)
+            return confidence(self._runner, task, self._behind.first + number, data, place)
+
+    def errors(self, client: int | str) -> NDArray[np.float64]:
+        """Of each of its test samples: 1 where the label is wrong, else 0; the squared error of a regression."""
+        number, newcomers = number_of(self._behind.newcomers, client), self._behind.newcomers
+        task, (x, y) = self._result.method.predictor(self._state), newcomers.client(number).test
+        with one_thread():
+            said = self._runner.predict(task, self._behind.first + number, newcomers.client(number), {}, x)
+        if self._result.model.loss == "cross_entropy":
+            return np.asarray((said.argmax(1) != y).double().numpy())
+        target = newcomers.target
+        off = said.double() - y.double() if target is None else target.undo(said) - target.undo(y)
+        return np.asarray(off.square().reshape(len(y), -1).mean(1).numpy())
 
     def network(self, client: int | str) -> nn.Module:
         """The network of the newcomer's place, to use or save as any other; it takes inputs as they are scaled."""
-        number, newcomers, model = number_of(self._behind.newcomers, client), self._behind.newcomers, self._result.model
+        number, newcomers = number_of(self._behind.newcomers, client), self._behind.newcomers
         with one_thread():
             task, data = self._result.method.predictor(self._state), newcomers.client(number)
-            return TaskRunner(model).network(task, self._behind.first + number, data, {})
+            return self._runner.network(task, self._behind.first + number, data, {})
 
 
 def predict(result: Result[Any], known: Described, client: int, x: Any, proba: bool) -> NDArray[Any]:
     """Predictions of a client's model for new inputs."""
-    inputs = as_inputs(x, known, scale_of(known, client))
+    said = outputs(result, client, as_inputs(x, known, scale_of(known, client)), TaskRunner(result.model))
+    return _answer(result, said, proba, target_of(known, client))
+
+
+def outputs(result: Result[Any], client: int, inputs: Tensor, runner: TaskRunner) -> Tensor:
+    """What the model of a client gives for scaled inputs: logits, log-probabilities of a mixture, or targets."""
+    if not isinstance(result.known, Federation | DataRecord):
+        with one_thread(), torch.inference_mode():
+            found: Tensor = network(result, cluster_of(result, client))(inputs)
+            return found
     task, data = predictor_of(result, client)
     with one_thread(), _about(result, client):
-        said = TaskRunner(result.model).predict(task, client, data, result.memory.read(client), inputs)
-    return _answer(result, said, proba, target_of(known, client))
+        return runner.predict(task, client, data, result.memory.read(client), inputs)
 
 
 @contextmanager
@@ -262,15 +294,21 @@ def network_of(result: Result[Any], client: int) -> nn.Module:
         return TaskRunner(result.model).network(task, client, data, result.memory.read(client))
 
 
-def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) -> Served:
-    """Admit clients that were not part of training."""
-    newcomers = seen_alike(as_federation(given, result.known), result.known)
-    check_fit(result.model, newcomers.check())
+def admit(
+    result: Result[Any], given: Federation | Sequence[tuple[Any, ...]], runner: TaskRunner | None = None
+) -> Served:
+    """Admit clients that were not part of training.
+
+    runner: networks for one admission after another, by a caller that has seen that inputs of this shape fit.
+    """
+    newcomers = seen_alike(as_federation(given, result.known), result.known).check()
+    if runner is None:
+        check_fit(result.model, newcomers)
     first = len(result.known)
     behind = _Behind(newcomers, first)
     ids = torch.arange(first, first + len(newcomers))
     roster = Roster(ids, newcomers.roster.n)
-    engine = Sequential(result.model, behind)
+    engine = Sequential(result.model, behind, runner)
     done = result.settings.rounds
     ask: Any = RoundAsk(engine, ids, result.settings.seed, done, keep=False)
     state = result.state
@@ -280,7 +318,7 @@ def admit(result: Result[Any], given: Federation | Sequence[tuple[Any, ...]]) ->
         reply: Evaluated = ask(result.method.predictor(state))
     found = np.full(len(newcomers), -1, dtype=np.int64)
     found[reply.ids.numpy() - first] = 0 if reply.choice is None else reply.choice.numpy()
-    return Served(found, reply, _named(ask.lost, newcomers.names, first), result, state, behind)
+    return Served(found, reply, _named(ask.lost, newcomers.names, first), result, state, behind, runner)
 
 
 def _named(lost: Sequence[Missing], names: Sequence[str] | None, first: int) -> tuple[Missing, ...]:

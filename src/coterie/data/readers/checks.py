@@ -48,7 +48,7 @@ def read_member(file: Path, archive: zipfile.ZipFile, name: str, largest: int) -
     entry = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
     check_inflated(file, entry.file_size, largest)
     with archive.open(entry) as stream:
-        shape, dtype, head = _header(stream)
+        shape, dtype, head, _ = array_header(stream)
         if dtype.hasobject or not dtype.itemsize:
             raise CoterieError("Python objects are not read; store numbers or strings", code="data-file-format")
         promised, there = math.prod(shape) * dtype.itemsize, entry.file_size - head
@@ -60,15 +60,15 @@ def read_member(file: Path, archive: zipfile.ZipFile, name: str, largest: int) -
         return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """The shape and type that an array's header names, and where its data begins."""
+def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int, bool]:
+    """The shape and type that an array's header names, where its data begins, and whether it is in Fortran order."""
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise CoterieError(
             f"it is of the format {version[0]}.{version[1]} of numpy, which is not read", code="data-file-format"
         )
-    shape, _, dtype = read(stream)
+    shape, by_columns, dtype = read(stream)
     if any(n < 0 for n in shape):
         raise CoterieError(f"its header names the shape {shape}", code="data-file-damaged")
-    return shape, dtype, stream.tell()
+    return shape, dtype, stream.tell(), by_columns

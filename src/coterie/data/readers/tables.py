@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +32,51 @@ def _width(stream: IO[str], mark: str) -> int:
         stream.seek(0)
 
 
+@contextmanager
+def opened_csv(file: Path, title: str) -> Iterator[tuple[list[str], Iterator[tuple[int, list[str]]]]]:
+    """The header of a csv file, and its rows one by one, each with the line it ends on. title: what errors call it."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            mark = max(",;\t", key=lambda mark: _width(stream, mark))
+            reader = csv.reader(stream, delimiter=mark, strict=True)
+            header = [name.strip() for name in next(filter(None, reader), [])]
+            _check_header(header, title)
+            yield header, _numbered(reader, header, title)
+    except UnicodeDecodeError as error:
+        raise CoterieError(
+            f"data.path: {title} is not UTF-8 text ({error.reason}); save it as UTF-8", code="data-file-format"
+        ) from None
+    except csv.Error as error:
+        raise CoterieError(
+            f"data.path: {title} is not a csv file ({error}); look for a quote out of place", code="data-file-damaged"
+        ) from None
+
+
+def _numbered(reader: Any, header: Sequence[str], title: str) -> Iterator[tuple[int, list[str]]]:
+    for row in reader:
+        if len(row) == len(header):
+            yield reader.line_num, row
+        elif row:
+            raise CoterieError(
+                f"data: {title}, line {reader.line_num}: {len(row)} cells, but the header names {len(header)} columns",
+                code="data-cell",
+            )
+
+
+def _check_header(header: Sequence[str], title: str) -> None:
+    if "" in header:
+        raise CoterieError(
+            f"data: {title}: column {header.index('') + 1} has no name in the header; name it, or leave it out "
+            "(pandas: to_csv(path, index=False))",
+            code="data-column-invalid",
+        )
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise CoterieError(
+            f"data: {title}: two columns are called '{twice[0]}'; rename one", code="data-column-invalid"
+        )
+
+
 @dataclass(frozen=True, config=STRICT)
 class CSV(Table):
     """Your own table from a csv file: a header, then one row per sample; separated by comma, semicolon or tab.
@@ -41,23 +87,10 @@ class CSV(Table):
     """
 
     def _read(self, file: Path) -> Read:
-        try:
-            with file.open(encoding="utf-8-sig", newline="") as stream:
-                return self._parse(stream, max(",;\t", key=lambda mark: _width(stream, mark)))
-        except UnicodeDecodeError as error:
-            raise CoterieError(
-                f"data.path: {self.path} is not UTF-8 text ({error.reason}); save it as UTF-8", code="data-file-format"
-            ) from None
-        except csv.Error as error:
-            raise CoterieError(
-                f"data.path: {self.path} is not a csv file ({error}); look for a quote out of place",
-                code="data-file-damaged",
-            ) from None
+        with opened_csv(file, self.path) as (header, numbered):
+            return self._parse(header, numbered)
 
-    def _parse(self, stream: Iterable[str], mark: str) -> Read:
-        reader = csv.reader(stream, delimiter=mark, strict=True)
-        header = [name.strip() for name in next(filter(None, reader), [])]
-        self._check_header(header)
+    def _parse(self, header: list[str], numbered: Iterable[tuple[int, list[str]]]) -> Read:
         features, others = self.split_columns(header)
         readers = [self.rules.reader(name) for name in features]
         read = Read(readers, {name: [] for name in others}, lambda row: f"line {lines[row]}")
@@ -65,15 +98,9 @@ class CSV(Table):
         once: dict[str, str] = {}  # few different texts: each is held once
 
         def rows() -> Iterator[list[str]]:
-            for row in reader:
-                if len(row) == len(header):
-                    lines.append(reader.line_num)
-                    yield row
-                elif row:
-                    where = f"{self.path}, line {reader.line_num}"
-                    raise CoterieError(
-                        f"data: {where}: {len(row)} cells, but the header names {len(header)} columns", code="data-cell"
-                    )
+            for line, row in numbered:
+                lines.append(line)
+                yield row
 
         every = rows()
         while chunk := list(islice(every, CHUNK)):
@@ -83,19 +110,6 @@ class CSV(Table):
             for name in others:
                 read.others[name].extend(once.setdefault(text, text) for text in map(str.strip, cells[name]))
         return read
-
-    def _check_header(self, header: Sequence[str]) -> None:
-        if "" in header:
-            raise CoterieError(
-                f"data: {self.path}: column {header.index('') + 1} has no name in the header; name it, or leave it out "
-                "(pandas: to_csv(path, index=False))",
-                code="data-column-invalid",
-            )
-        twice = [name for name in header if header.count(name) > 1]
-        if twice:
-            raise CoterieError(
-                f"data: {self.path}: two columns are called '{twice[0]}'; rename one", code="data-column-invalid"
-            )
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -132,7 +146,7 @@ class Parquet(Table):
         readers = [self.rules.reader(name) for name in features]
         for reader in readers:
             column = table.column(reader.name)
-            if _is_number(arrow, column.type) and not reader.as_text:
+            if is_number(arrow, column.type) and not reader.as_text:
                 reader.add_values(column.cast(arrow.float64(), safe=False).to_numpy())
             else:
                 reader.add([as_cell(value) for value in column.to_pylist()])
@@ -141,6 +155,7 @@ class Parquet(Table):
         )
 
 
-def _is_number(arrow: Any, kind: Any) -> bool:
+def is_number(arrow: Any, kind: Any) -> bool:
+    """Whether a column of this pyarrow type has numbers."""
     types = arrow.types
     return any(is_(kind) for is_ in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))

@@ -17,7 +17,20 @@ import typer
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
-from coterie.tools.cli import bench, certs, client, compare, dashboard, data, explain, inspect, report, server, sweep
+from coterie.tools.cli import (
+    bench,
+    certs,
+    client,
+    compare,
+    dashboard,
+    data,
+    explain,
+    inspect,
+    placing,
+    report,
+    server,
+    sweep,
+)
 from coterie.tools.cli import export as export_model
 from coterie.tools.cli.forget import forget
 from coterie.tools.cli.going_on import BackTo, More, With, prepared
@@ -120,6 +133,7 @@ def demo(
 for command in (
     *(inspect.inspect, explain.explain),
     *(watch, export_model.export, forget),
+    *(placing.clusters, placing.assign, placing.predict),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),
