@@ -68,13 +68,13 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "partition key": (["data.partition.cleints=4"], ["data.partition.cleints", "Did you mean 'clients'?"]),
     "data key": (["data.sise=4"], ["data.sise: unknown key"]),
     "engine key": (["engine.worker=2"], ["engine.worker: unknown key", "Did you mean 'workers'?"]),
-    "features": (["method.features=last"], ["method.features", "last_weight"]),
+    "features": (["method=wecfl", "method.features=last"], ["method.features", "last_weight"]),
     "optimizer": (["local.optimizer=adm"], ["local.optimizer", "'adam'"]),
     # values out of their domain
-    "K > clients, wecfl": (["method.k=41"], ["method.k", "41", "40"]),
+    "K > clients, wecfl": (["method=wecfl", "method.k=41"], ["method.k", "41", "40"]),
     "K > clients, fesem": (["method.name=fesem", "method.k=9", "data.partition.clients=8"], ["method.k", "9", "8"]),
     "K > clients, ifca": (["method.name=ifca", "method.k=9", "data.partition.clients=8"], ["method.k", "9", "8"]),
-    "K 0": (["method.k=0"], ["method.k"]),
+    "K 0": (["method=wecfl", "method.k=0"], ["method.k"]),
     "rate < 0": (["local.lr=-0.1"], ["local.lr", "-0.1"]),
     "rate 0": (["local.lr=0"], ["local.lr"]),
     "rate NaN": (["local.lr=.nan"], ["local.lr"]),
@@ -370,7 +370,7 @@ OWN: dict[str, tuple[list[str], list[str]]] = {
 def test_bad_own_data(what: str, shell: commandline.Shell) -> None:
     shell.module(DATA, "own_data")
     words, named = OWN[what]
-    refused(shell("run", "method.k=2", "rounds=2", *words), *named)
+    refused(shell("run", "method=wecfl", "method.k=2", "rounds=2", *words), *named)
     assert set(snapshot(shell.cwd)) == {"own_data.py"}, "something was left behind"
 
 
@@ -437,7 +437,9 @@ def test_owners_that_all_have_too_little(shell: commandline.Shell) -> None:
 
 def test_the_own_data_would_do(shell: commandline.Shell) -> None:
     shell.module(DATA, "own_data")
-    assert shell("run", "method.k=2", "rounds=2", "data.name=own_data:fine", "--json").json["rounds"] == 2
+    assert (
+        shell("run", "method=wecfl", "method.k=2", "rounds=2", "data.name=own_data:fine", "--json").json["rounds"] == 2
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- checkpoints

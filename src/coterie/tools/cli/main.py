@@ -46,9 +46,9 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a federation. Without a file: the demo's configuration.
+    """Train a federation. Without a file: the demo's data and model; without a method: halves, which needs no K.
 
-    Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
+    Example: coterie run my.yaml, or coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
     """
     from coterie.tools.cli import console
     from coterie.training.config import split_words
