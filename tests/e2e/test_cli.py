@@ -215,14 +215,15 @@ def test_demo(tmp_path: Path) -> None:
     assert found["wecfl"]["macro_f1"] >= found["fedavg"]["macro_f1"] + 0.10
     assert (found["wecfl"]["ari"], found["wecfl"]["sizes"]) == (1.0, [10, 10, 10, 10])
     assert (found["fedavg"]["clusters"], found["fedavg"]["sizes"]) == (1, [40])
-    for name in ("fedavg", "wecfl"):
+    assert (found["halves"]["ari"], found["halves"]["sizes"]) == (1.0, [10, 10, 10, 10])
+    assert abs(found["halves"]["accuracy"] - found["wecfl"]["accuracy"]) < 0.01
+    names = ("fedavg", "wecfl", "halves")
+    for name in names:
         assert len(commandline.log(tmp_path / found["run_dir"] / name)) == 30
-    budgets = [
-        yaml.safe_load((tmp_path / found["run_dir"] / n / "config.yaml").read_text()) for n in ("fedavg", "wecfl")
-    ]
+    budgets = [yaml.safe_load((tmp_path / found["run_dir"] / n / "config.yaml").read_text()) for n in names]
     for budget in budgets:
         del budget["method"]
-    assert budgets[0] == budgets[1]
+    assert budgets[0] == budgets[1] == budgets[2]
 
 
 # ------------------------------------------------------------------------------------------- a user's own parts

@@ -82,18 +82,18 @@ def run(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Where the two runs go; runs/demo-N when not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go; runs/demo-N when not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
-    from coterie.tools.cli import console
+    """FedAvg, WeCFL and Halves under the same budget, on 40 clients with rotated digits and four hidden clusters."""
+    from coterie.tools.cli import console, demo
     from coterie.training.config import read
     from coterie.training.run_directory import free_directory
 
     stdout = _console()
     base = out or free_directory("demo")
     rows: list[tuple[str, Result[Any]]] = []
-    for name in ("fedavg", "wecfl"):
+    for name in demo.TOLD:
         config = read(None, [f"method.name={name}"])
         rows.append((name, _run(config, base / name, False, as_json, announce=not rows)))
     if as_json:
@@ -105,7 +105,9 @@ def demo(
     stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
     for name, r in rows:
         console.warned(r.warnings, stdout, name)
-    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+    demo.shown(dict(rows), stdout)
+    for line in (f"run directory: {base}", *demo.further(base, [name for name, _ in rows])):
+        stdout.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 for command in (
