@@ -461,10 +461,10 @@ def test_newcomers_on_the_command_line(shell: commandline.Shell) -> None:
 
 
 def test_what_a_person_sees_of_newcomers_and_of_the_federation(shell: commandline.Shell) -> None:
-    said = shell("run", *commandline.QUICK, "engine=sequential", "newcomers=0.25", "--out", "run")
+    said = shell("run", *commandline.QUICK, "method=fedavg", "engine=sequential", "newcomers=0.25", "--out", "run")
     assert said.code == 0
     lines = [line.split() for line in said.out.splitlines() if line.strip()]
-    assert [line[0] for line in lines if line[0] in ("wecfl", "newcomers")] == ["wecfl", "newcomers"]
+    assert [line[0] for line in lines if line[0] in ("fedavg", "newcomers")] == ["fedavg", "newcomers"]
     line = build_data(read(None, [*commandline.QUICK])).describe()
     assert said.err == f"{line}\n"
     assert line not in said.out

@@ -62,7 +62,7 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "engine": (["engine.name=worker"], ["engine.name", "'workers'"]),
     "key": (["round=3"], ["round: unknown key", "Did you mean 'rounds'?"]),
     "local key": (["local.epoch=3"], ["local.epoch: unknown key", "Did you mean 'epochs'?"]),
-    "method key": (["method.feature=all"], ["method.feature: unknown key", "Did you mean 'features'?"]),
+    "method key": (["method=wecfl", "method.feature=all"], ["method.feature: unknown key", "Did you mean 'features'?"]),
     "method key of another": (["method.name=fedavg", "method.k=3"], ["method.k: unknown key", "weights"]),
     "model key": (["model.name=mlp", "model.hiden=[3]"], ["model.hiden: unknown key", "Did you mean 'hidden'?"]),
     "partition key": (["data.partition.cleints=4"], ["data.partition.cleints", "Did you mean 'clients'?"]),
@@ -481,7 +481,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, to be copied."""
     folder = tmp_path_factory.mktemp("finished")
-    execute(read(None, commandline.QUICK), folder / "run")
+    execute(read(None, [*commandline.QUICK, "method=wecfl"]), folder / "run")
     return folder / "run"
 
 
@@ -511,7 +511,7 @@ def test_the_checkpoint_of_another_run(what: str, shell: commandline.Shell, fini
     words, key = FOREIGN[what]
     run, other = shell.cwd / "run", shell.cwd / "other"
     shutil.copytree(finished, run)
-    assert shell("run", *commandline.QUICK, *words, "--out", other).code == 0
+    assert shell("run", *commandline.QUICK, "method=wecfl", *words, "--out", other).code == 0
     shutil.copy(commandline.checkpoints(other)[-1], commandline.checkpoints(run)[-1])
     before = snapshot(run)
     refused(shell("run", "--resume", run), commandline.checkpoints(run)[-1].name, "another run", key)

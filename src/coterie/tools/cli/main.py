@@ -17,7 +17,20 @@ import typer
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
-from coterie.tools.cli import bench, certs, client, compare, dashboard, data, explain, inspect, report, server, sweep
+from coterie.tools.cli import (
+    bench,
+    certs,
+    client,
+    compare,
+    dashboard,
+    data,
+    explain,
+    init,
+    inspect,
+    report,
+    server,
+    sweep,
+)
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
 
 if TYPE_CHECKING:
@@ -111,7 +124,7 @@ def demo(
 
 
 for command in (
-    *(inspect.inspect, explain.explain),
+    *(init.init, inspect.inspect, explain.explain),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),
