@@ -11,7 +11,7 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@
 
-demo: $(VENV)/installed  ## FedAvg against WeCFL on 40 clients with four hidden clusters
+demo: $(VENV)/installed  ## FedAvg, WeCFL and Halves on 40 clients with four hidden clusters
 	$(BIN)/coterie demo
 
 # Two processes with one thread each; who has nothing left to do takes over tests of the other.

@@ -98,6 +98,10 @@ def main() -> None:
     if meta["Version"] not in call(command, "--version", cwd=work):
         sys.exit("the version of the command is not that of the wheel")
     call(command, "methods", cwd=work)
+    demo = call(command, "demo", "--out", "demo", cwd=work)
+    for said in ("found 4 clusters, exactly the hidden ones", "coterie report demo/fedavg", "coterie[report]"):
+        if said not in demo:
+            sys.exit(f"`coterie demo` does not say: {said}\n{demo}")
     small = ("method.name=wecfl", "method.k=2", "rounds=2", "data.partition.clients=8")
     call(command, "run", *small, "--out", "run", cwd=work)
     rounds = [json.loads(line) for line in (work / "run" / "rounds.jsonl").read_text().splitlines()]

@@ -62,6 +62,13 @@ def test_so_is_a_constructor() -> None:
         coterie.FedGroup(grouping="ward")  # type: ignore[arg-type]
 
 
+def test_a_number_of_clusters_for_the_method_that_measures_it_names_one_that_takes_it() -> None:
+    with raises("config-unknown-key", match=r"method\.k: .*Halves measures .* write method\.name=wecfl method\.k=4$"):
+        build_method(read(None, ["method.k=4"]))
+    with raises("argument-unknown", match=r"Halves\.k: .*Halves measures .* write coterie\.WeCFL\(k=3\)$"):
+        coterie.Halves(k=3)  # type: ignore[call-arg]
+
+
 def test_what_is_advised_can_be_written() -> None:
     for kind, options in OPTIONS.items():
         fields = {field.name for field in dataclasses.fields(METHODS.find(NAMES[kind]))}

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import commandline
+import numpy as np
 import pytest
 import yaml
 
 import coterie
 from conftest import raises
+from coterie.network.server.config import read as network_read
 from coterie.training.build import build, build_method, resolved
 from coterie.training.config import read
 
@@ -91,7 +93,15 @@ def test_a_listing_of_the_real_command(tmp_path: Path) -> None:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[commandline.Said, Path]:
     """A real run with workers and partial participation."""
     folder = tmp_path_factory.mktemp("ran")
-    words = ("rounds=7", "participation=0.5", "seed=3", "engine.name=workers", "engine.workers=2", "method.k=4")
+    words = (
+        "rounds=7",
+        "participation=0.5",
+        "seed=3",
+        "engine.name=workers",
+        "engine.workers=2",
+        "method=wecfl",
+        "method.k=4",
+    )
     said = commandline.coterie("run", *commandline.QUICK, *words, "--out", "a/b", "--json", cwd=folder)
     return said, folder / "a" / "b"
 
@@ -160,14 +170,14 @@ def test_the_resolved_config_runs_again_to_the_same_bits(
 def test_without_out_runs_are_numbered(shell: commandline.Shell) -> None:
     first = shell("run", *commandline.QUICK, "rounds=1", "--json").json
     second = shell("run", *commandline.QUICK, "rounds=1", "--json").json
-    assert (first["run_dir"], second["run_dir"]) == ("runs/wecfl-1", "runs/wecfl-2")
-    commandline.assert_same_run(shell.cwd / "runs/wecfl-1", shell.cwd / "runs/wecfl-2")
+    assert (first["run_dir"], second["run_dir"]) == ("runs/halves-1", "runs/halves-2")
+    commandline.assert_same_run(shell.cwd / "runs/halves-1", shell.cwd / "runs/halves-2")
 
 
 def test_what_a_person_sees(shell: commandline.Shell) -> None:
     said = shell("run", *commandline.QUICK, "--out", "here", "dropout=0.3", "quorum=0", "seed=1")
     assert said.code == 0
-    for word in ("wecfl", "accuracy", "macro-F1", "clusters", "ARI", "run directory: here", "dropped out"):
+    for word in ("halves", "accuracy", "macro-F1", "clusters", "ARI", "run directory: here", "dropped out"):
         assert word in " ".join(said.out.split())
 
 
@@ -205,14 +215,15 @@ def test_demo(tmp_path: Path) -> None:
     assert found["wecfl"]["macro_f1"] >= found["fedavg"]["macro_f1"] + 0.10
     assert (found["wecfl"]["ari"], found["wecfl"]["sizes"]) == (1.0, [10, 10, 10, 10])
     assert (found["fedavg"]["clusters"], found["fedavg"]["sizes"]) == (1, [40])
-    for name in ("fedavg", "wecfl"):
+    assert (found["halves"]["ari"], found["halves"]["sizes"]) == (1.0, [10, 10, 10, 10])
+    assert abs(found["halves"]["accuracy"] - found["wecfl"]["accuracy"]) < 0.01
+    names = ("fedavg", "wecfl", "halves")
+    for name in names:
         assert len(commandline.log(tmp_path / found["run_dir"] / name)) == 30
-    budgets = [
-        yaml.safe_load((tmp_path / found["run_dir"] / n / "config.yaml").read_text()) for n in ("fedavg", "wecfl")
-    ]
+    budgets = [yaml.safe_load((tmp_path / found["run_dir"] / n / "config.yaml").read_text()) for n in names]
     for budget in budgets:
         del budget["method"]
-    assert budgets[0] == budgets[1]
+    assert budgets[0] == budgets[1] == budgets[2]
 
 
 # ------------------------------------------------------------------------------------------- a user's own parts
@@ -296,7 +307,10 @@ def test_own_method_model_and_data(tmp_path: Path) -> None:
 
 def test_own_parts_next_to_the_ones_that_are_there(shell: commandline.Shell) -> None:
     shell.module(MINE, "mine_too")
-    for words in (["method.name=mine_too:Mine"], ["data.name=mine_too:data", "method.k=2", "model.name=mlp"]):
+    for words in (
+        ["method.name=mine_too:Mine"],
+        ["data.name=mine_too:data", "method=wecfl", "method.k=2", "model.name=mlp"],
+    ):
         said = shell("run", *words, "rounds=2", "engine.name=workers", "engine.workers=2", "--json")
         assert said.code == 0, said.err
 
@@ -334,8 +348,21 @@ def test_an_empty_file_is_the_demo(tmp_path: Path) -> None:
     assert read(tmp_path / "empty.yaml") == read(None) == coterie.RunConfig()
 
 
+def test_the_method_that_nobody_names_is_halves(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("rounds: 3\nmodel: mlp\n")
+    assert read(None).method.name == read(tmp_path / "mine.yaml").method.name == "halves"
+    assert network_read(None).method.name == "halves"
+    rng = np.random.default_rng(0)
+    clients = [(x := rng.normal(size=(40, 4)), (x[:, 0] > 0) == (i % 2)) for i in range(8)]
+    found = coterie.run(federation=clients, model="linear", rounds=2)
+    assert found.method == coterie.Halves()
+    assert found.assignments.tolist() == [0, 1] * 4
+    with raises("argument-missing", match=r"run\(federation=clients\)"):
+        coterie.run("fedavg")
+
+
 def test_a_new_method_keeps_what_it_knows_and_drops_the_rest() -> None:
-    words = ["method.k=3", "method.features=all", "method.kmeans_weights=equal"]
+    words = ["method=wecfl", "method.k=3", "method.features=all", "method.kmeans_weights=equal"]
     assert read(None, [*words, "method.name=fesem"]).method.params == {
         "k": 3,
         "features": "all",

@@ -131,7 +131,7 @@ def test_a_report_is_written_though_all_runs_failed_before_they_began(
         return [processes.Failed(run, "visits.csv: <b>cannot</b> be read") for run in runs]
 
     monkeypatch.setattr(compare, "carry_out", fail)
-    words = [*commandline.QUICK, "seeds=2", "--out", "g"]
+    words = [*commandline.QUICK, "method=wecfl", "seeds=2", "--out", "g"]
     said = shell("compare", *words, "--json")
     assert said.code == 1, said.err
     assert len(commandline.strictly(said.out)["failed"]) == 2

@@ -322,7 +322,7 @@ FILES: dict[str, Callable[[Path], list[str]]] = {
     "parquet": write_parquet,
     "image-folder": write_images,
 }
-QUICK = ("rounds=2", "method.k=2", "local.epochs=5", "--json")
+QUICK = ("rounds=2", "method=wecfl", "method.k=2", "local.epochs=5", "--json")
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -349,7 +349,7 @@ def test_ones_own_files_have_a_client_per_owner_and_their_names_are_written_down
 def test_columns_that_are_no_inputs_are_left_out_and_named(shell: commandline.Shell) -> None:
     rows = "\n".join(f"{i / 7:.3f},{'mf'[i % 2]},{i}th,2024-03-{i % 30 + 1:02},{i % 2},{i % 4}" for i in range(40))
     (shell.cwd / "sex.csv").write_text(f"a,sex,note,day,y,client\n{rows}\n", encoding="utf-8")
-    words = ("data.name=csv", "data.path=sex.csv", "data.y=y", "method.k=2", "rounds=1", "--out", "run")
+    words = ("data.name=csv", "data.path=sex.csv", "data.y=y", "method=wecfl", "method.k=2", "rounds=1", "--out", "run")
     said = shell("run", *words)
     assert "categories: sex (f, m)\ninputs: a, sex=f, sex=m\n" in said.err
     assert "left out: note (text, different in every row), " in said.err
@@ -461,10 +461,10 @@ def test_newcomers_on_the_command_line(shell: commandline.Shell) -> None:
 
 
 def test_what_a_person_sees_of_newcomers_and_of_the_federation(shell: commandline.Shell) -> None:
-    said = shell("run", *commandline.QUICK, "engine=sequential", "newcomers=0.25", "--out", "run")
+    said = shell("run", *commandline.QUICK, "method=fedavg", "engine=sequential", "newcomers=0.25", "--out", "run")
     assert said.code == 0
     lines = [line.split() for line in said.out.splitlines() if line.strip()]
-    assert [line[0] for line in lines if line[0] in ("wecfl", "newcomers")] == ["wecfl", "newcomers"]
+    assert [line[0] for line in lines if line[0] in ("fedavg", "newcomers")] == ["fedavg", "newcomers"]
     line = build_data(read(None, [*commandline.QUICK])).describe()
     assert said.err == f"{line}\n"
     assert line not in said.out
@@ -499,7 +499,16 @@ def test_mixtures_are_in_the_json_of_a_run(shell: commandline.Shell) -> None:
 def test_names_are_printed_as_they_are(name: str, shell: commandline.Shell) -> None:
     x, y = samples()
     np.savez(shell.cwd / f"{name}.npz", x=x, y=y, client=OWNERS)
-    said = shell("run", "data.name=npz", f"data.path='{name}.npz'", "rounds=1", "method.k=2", "--out", f"{name}-[/run]")
+    said = shell(
+        "run",
+        "data.name=npz",
+        f"data.path='{name}.npz'",
+        "rounds=1",
+        "method=wecfl",
+        "method.k=2",
+        "--out",
+        f"{name}-[/run]",
+    )
     assert said.code == 0
     assert said.err.startswith(f"{name}: 4 clients")
     assert f"run directory: {name}-[/run]\n" in said.out

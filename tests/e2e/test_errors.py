@@ -62,19 +62,19 @@ BAD: dict[str, tuple[list[str], list[str]]] = {
     "engine": (["engine.name=worker"], ["engine.name", "'workers'"]),
     "key": (["round=3"], ["round: unknown key", "Did you mean 'rounds'?"]),
     "local key": (["local.epoch=3"], ["local.epoch: unknown key", "Did you mean 'epochs'?"]),
-    "method key": (["method.feature=all"], ["method.feature: unknown key", "Did you mean 'features'?"]),
+    "method key": (["method=wecfl", "method.feature=all"], ["method.feature: unknown key", "Did you mean 'features'?"]),
     "method key of another": (["method.name=fedavg", "method.k=3"], ["method.k: unknown key", "weights"]),
     "model key": (["model.name=mlp", "model.hiden=[3]"], ["model.hiden: unknown key", "Did you mean 'hidden'?"]),
     "partition key": (["data.partition.cleints=4"], ["data.partition.cleints", "Did you mean 'clients'?"]),
     "data key": (["data.sise=4"], ["data.sise: unknown key"]),
     "engine key": (["engine.worker=2"], ["engine.worker: unknown key", "Did you mean 'workers'?"]),
-    "features": (["method.features=last"], ["method.features", "last_weight"]),
+    "features": (["method=wecfl", "method.features=last"], ["method.features", "last_weight"]),
     "optimizer": (["local.optimizer=adm"], ["local.optimizer", "'adam'"]),
     # values out of their domain
-    "K > clients, wecfl": (["method.k=41"], ["method.k", "41", "40"]),
+    "K > clients, wecfl": (["method=wecfl", "method.k=41"], ["method.k", "41", "40"]),
     "K > clients, fesem": (["method.name=fesem", "method.k=9", "data.partition.clients=8"], ["method.k", "9", "8"]),
     "K > clients, ifca": (["method.name=ifca", "method.k=9", "data.partition.clients=8"], ["method.k", "9", "8"]),
-    "K 0": (["method.k=0"], ["method.k"]),
+    "K 0": (["method=wecfl", "method.k=0"], ["method.k"]),
     "rate < 0": (["local.lr=-0.1"], ["local.lr", "-0.1"]),
     "rate 0": (["local.lr=0"], ["local.lr"]),
     "rate NaN": (["local.lr=.nan"], ["local.lr"]),
@@ -370,7 +370,7 @@ OWN: dict[str, tuple[list[str], list[str]]] = {
 def test_bad_own_data(what: str, shell: commandline.Shell) -> None:
     shell.module(DATA, "own_data")
     words, named = OWN[what]
-    refused(shell("run", "method.k=2", "rounds=2", *words), *named)
+    refused(shell("run", "method=wecfl", "method.k=2", "rounds=2", *words), *named)
     assert set(snapshot(shell.cwd)) == {"own_data.py"}, "something was left behind"
 
 
@@ -437,7 +437,9 @@ def test_owners_that_all_have_too_little(shell: commandline.Shell) -> None:
 
 def test_the_own_data_would_do(shell: commandline.Shell) -> None:
     shell.module(DATA, "own_data")
-    assert shell("run", "method.k=2", "rounds=2", "data.name=own_data:fine", "--json").json["rounds"] == 2
+    assert (
+        shell("run", "method=wecfl", "method.k=2", "rounds=2", "data.name=own_data:fine", "--json").json["rounds"] == 2
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- checkpoints
@@ -479,7 +481,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, to be copied."""
     folder = tmp_path_factory.mktemp("finished")
-    execute(read(None, commandline.QUICK), folder / "run")
+    execute(read(None, [*commandline.QUICK, "method=wecfl"]), folder / "run")
     return folder / "run"
 
 
@@ -509,7 +511,7 @@ def test_the_checkpoint_of_another_run(what: str, shell: commandline.Shell, fini
     words, key = FOREIGN[what]
     run, other = shell.cwd / "run", shell.cwd / "other"
     shutil.copytree(finished, run)
-    assert shell("run", *commandline.QUICK, *words, "--out", other).code == 0
+    assert shell("run", *commandline.QUICK, "method=wecfl", *words, "--out", other).code == 0
     shutil.copy(commandline.checkpoints(other)[-1], commandline.checkpoints(run)[-1])
     before = snapshot(run)
     refused(shell("run", "--resume", run), commandline.checkpoints(run)[-1].name, "another run", key)

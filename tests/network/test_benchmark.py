@@ -237,7 +237,7 @@ def test_the_table_says_how_links_are_reckoned(
 ) -> None:
     assert called(monkeypatch, "--links", "4", "--rounds", "1", "--mbit", "5") == 0
     seen = capsys.readouterr()
-    assert "wecfl, linear of 650 numbers, digits; per round, mean of 1" in seen.out
+    assert "halves, linear of 650 numbers, digits; per round, mean of 1" in seen.out
     assert "5 Mbit/s and 30 ms to each client, 1000 Mbit/s at the server" in seen.out
     assert "2 x delay + a client's bytes / its rate" in seen.out
     row = next(line.split() for line in seen.out.splitlines() if line.strip().startswith("4 "))

@@ -20,7 +20,15 @@ from coterie.training.events import Event, RoundDone
 from coterie.training.execute import execute
 from coterie.training.run_directory import read_history
 
-WORDS = ["data.partition.clients=8", "method.k=2", "local.epochs=1", "rounds=3", "checkpoint_every=1", "seed=4"]
+WORDS = [
+    "data.partition.clients=8",
+    "method=wecfl",
+    "method.k=2",
+    "local.epochs=1",
+    "rounds=3",
+    "checkpoint_every=1",
+    "seed=4",
+]
 
 
 def config(*more: str) -> RunConfig:

@@ -45,6 +45,12 @@ def four() -> Inspection:
     return looked(made(4), explain=True)
 
 
+def test_a_learning_rate_may_be_found_first() -> None:
+    data = coterie.Federation.from_arrays(made(2), seed=0)
+    local = coterie.Local(batch=8, lr="auto")
+    assert coterie.inspect(data, "linear", local=local, engine="batched", workers=1).k == 2
+
+
 def test_clients_of_one_kind_are_alike() -> None:
     found = looked(made(1))
     assert (found.verdict, found.k, found.advice[0].method) == ("alike", 1, "fedavg")

@@ -78,8 +78,14 @@ OPTIONS: Mapping[str, Mapping[str, Moved]] = {
 }
 
 
+MEASURED = ("Halves", "k")  # the number of clusters, given to a method that measures it
+
+
 def advice(kind: str, key: str, value: object, prefix: str, in_python: bool = False) -> str | None:
-    """What to write instead of an option that moved; None where this one did not. kind: the class it was given to."""
+    """What to write instead of an option that another method has, or None. kind: the class that it was given to."""
+    if (kind, key) == MEASURED:
+        written = f"coterie.WeCFL(k={value})" if in_python else f"{prefix}.name=wecfl {prefix}.k={value}"
+        return f"unknown key, Halves measures the number of clusters; to give it, write {written}"
     moved = OPTIONS.get(kind, {}).get(key)
     to = None if moved is None else moved.home(value) or (moved.to if isinstance(moved.to, str) else None)
     if moved is None or to is None:

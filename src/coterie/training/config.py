@@ -73,7 +73,7 @@ class RunConfig(Settings):
 
     data: DataConfig = DataConfig(name="digits", partition=Named(name="rotated"))
     model: Named = Named(name="linear")
-    method: Named = Named(name="wecfl")
+    method: Named = Named(name="halves")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     engine: EngineConfig = EngineConfig()
 

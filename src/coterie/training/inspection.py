@@ -31,7 +31,7 @@ from coterie.core.tasks import Fit
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing
-from coterie.engines.factory import EngineName
+from coterie.engines.factory import EngineName, local_of
 from coterie.methods.fedavg import FedAvg
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
@@ -179,6 +179,7 @@ def inspect_clients(
         )
     ask = RoundAsk(job.engine, asked, job.settings.seed, 0, keep=False, names=clients.names)
     start = All(job.model.init(generator(job.settings.seed, Purpose.INIT)))
+    local = local if local.lr != "auto" else local_of(job.method)  # with the rate that was found when it was assembled
     replies: list[Fitted] = ask(_tasks(start, local, steps, min(SKETCH, job.model.parameters)))
     if len(replies[0].ids) < CLIENTS:
         first = ask.lost[0]

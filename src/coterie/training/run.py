@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from coterie.core.constructors import explained_call
-from coterie.core.errors import CoterieError
+from coterie.core.errors import ArgumentError, CoterieError
 from coterie.core.model import Model
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
@@ -48,8 +48,8 @@ def _with_settings(function: Function) -> Function:
 @explained_call
 @_with_settings
 def run(
-    method: str | Method[Any],
-    federation: Federation | Sequence[tuple[ArrayLike, ...]],
+    method: str | Method[Any] = "halves",
+    federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
     model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
     *,
     engine: EngineName | Engine = "auto",
@@ -61,8 +61,9 @@ def run(
 ) -> Result[Any]:
     """Train a federation with a method and evaluate every client.
 
-    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults.
-    federation: a Federation, or a list of (x, y) per client.
+    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults. Without one,
+        run(federation=clients), it is Halves, which needs no number of clusters.
+    federation: a Federation, or a list of (x, y) per client; required.
     model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
         (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
@@ -87,6 +88,11 @@ def run(
     stop_after: rounds without a lower validation loss after which the run ends.
     listeners: functions that are called with every event (RunStarted, RoundDone, RunEnded).
     """
+    if federation is None:
+        raise ArgumentError(
+            "run.federation: required, but not given; write run(federation=clients), or run(method, clients)",
+            code="argument-missing",
+        )
     chosen = settings_from(Settings, **settings)
     data = with_validation(Federation.of(federation), chosen.validation, chosen.seed)
     if resume and out is not None:

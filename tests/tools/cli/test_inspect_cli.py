@@ -83,7 +83,7 @@ def test_json_has_these_keys() -> None:
 
 
 def test_the_commands_work() -> None:
-    found = strictly(said("inspect", *QUICK, "method.k=7", "--json"))
+    found = strictly(said("inspect", *QUICK, "method=wecfl", "method.k=7", "--json"))
     assert len(found["commands"]) == 2
     for command in found["commands"]:
         first, *words = shlex.split(command)

@@ -133,7 +133,7 @@ def test_directories_are_named_after_what_varies_and_never_alike() -> None:
     assert not any("=" in name for name in names(grid))
     alike = plan(None, ["data.partition.angles=[0,90],[0 ,90]", "rounds=2"])
     assert len({run.cell.name for run in alike.runs}) == 2
-    clash = plan(None, ["data.partition=dirichlet", "data.partition.alpha=1,2", "method.alpha=1,2"])
+    clash = plan(None, ["method=wecfl", "data.partition=dirichlet", "data.partition.alpha=1,2", "method.alpha=1,2"])
     assert names(clash)[0] == "wecfl,data.partition.alpha1,method.alpha1"
 
 

@@ -34,7 +34,7 @@ MANY = read_axis("method.k=2..10")
 
 
 def task(*axes: Axis, metric: Metric = "accuracy", words: tuple[str, ...] = (), prune: bool = False) -> Task:
-    return Task(None, words, axes or (RATE, MANY), metric, prune)
+    return Task(None, words or ("method=wecfl",), axes or (RATE, MANY), metric, prune)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def test_what_an_axis_cannot_say(text: str, said: str) -> None:
         (("method.kk=2..4",), r"method\.kk: unknown key"),
         (("method=fedavg,wecfl", "method.kk=2..4"), r"method\.kk: unknown key"),
         (("method=fedavg,wecfll",), "unknown method 'wecfll'"),
-        (("method.k=-3..4",), r"method\.k"),
+        (("method=wecfl", "method.k=-3..4"), r"method\.k"),
         (("local.optimizer=sgd,magic",), r"local\.optimizer"),
         (("local.lr=0.1..1", "local.lr=0.1,1"), r"local\.lr is given twice"),
         ((), "over what"),
@@ -209,14 +209,14 @@ def test_an_interrupted_study_goes_on_to_the_same_trials(pretend: Any, tmp_path:
         (task(RATE), "over"),
         (task(RATE, read_axis("method.k=2..9")), "over"),
         (task(metric="loss"), "metric"),
-        (task(words=("rounds=7",)), "rounds"),
+        (task(words=("method=wecfl", "rounds=7")), "rounds"),
     ],
 )
 def test_another_space_in_the_same_place_is_refused(other: Task, what: str, tmp_path: Path) -> None:
     Study(task(), tmp_path)
     with raises("run-mismatch", match=f"holds a study of something else .differing in {what}.; choose another --out"):
         Study(other, tmp_path)
-    Study(task(words=("checkpoint_every=1",)), tmp_path)  # changes nothing that is found
+    Study(task(words=("method=wecfl", "checkpoint_every=1")), tmp_path)  # changes nothing that is found
 
 
 def test_a_trial_that_fails_is_recorded_and_the_next_begins(pretend: Any, tmp_path: Path) -> None:

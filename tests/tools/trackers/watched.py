@@ -19,7 +19,7 @@ def tracked(
     listeners: Sequence[Listener], rounds: int = 4, out: Path | None = None, resume: bool = False
 ) -> Result[Any]:
     """Eight clients, evaluated in every second round."""
-    job = build(read(None, ["data.partition.clients=8", "local.epochs=1", "method.k=2"]))
+    job = build(read(None, ["data.partition.clients=8", "local.epochs=1", "method=wecfl", "method.k=2"]))
     settings: dict[str, Any] = {"rounds": rounds, "evaluate_every": 2, "checkpoint_every": 2, "out": out}
     return run(job.method, job.federation, job.model, listeners=listeners, resume=resume, **settings)
 

@@ -53,7 +53,7 @@ class ServerConfig(Settings):
 
     checkpoint_every: PositiveInt = 1
     model: Named = Named(name="linear")
-    method: Named = Named(name="wecfl")
+    method: Named = Named(name="halves")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     network: Network = Network()
 

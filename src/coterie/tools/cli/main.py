@@ -25,6 +25,7 @@ from coterie.tools.cli import (
     dashboard,
     data,
     explain,
+    init,
     inspect,
     placing,
     report,
@@ -66,9 +67,9 @@ def run(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a federation. Without a file: the demo's configuration.
+    """Train a federation. Without a file: the demo's data and model; without a method: halves, which needs no K.
 
-    Example: coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
+    Example: coterie run my.yaml, or coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
     Later: coterie run --resume runs/a --more 50 --with new.csv
     """
     from coterie.tools.cli import console
@@ -104,18 +105,18 @@ def run(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option(help="Where the two runs go; runs/demo-N when not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go; runs/demo-N when not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """FedAvg and WeCFL under the same budget, on 40 clients with rotated digits and four hidden clusters."""
-    from coterie.tools.cli import console
+    """FedAvg, WeCFL and Halves under the same budget, on 40 clients with rotated digits and four hidden clusters."""
+    from coterie.tools.cli import console, demo
     from coterie.training.config import read
     from coterie.training.run_directory import free_directory
 
     stdout = _console()
     base = out or free_directory("demo")
     rows: list[tuple[str, Result[Any]]] = []
-    for name in ("fedavg", "wecfl"):
+    for name in demo.TOLD:
         config = read(None, [f"method.name={name}"])
         rows.append((name, _run(config, base / name, False, as_json, announce=not rows)))
     if as_json:
@@ -127,13 +128,15 @@ def demo(
     stdout.print(console.results([(name, r.summary, r.seconds) for name, r in rows]))
     for name, r in rows:
         console.warned(r.warnings, stdout, name)
-    stdout.print(f"run directory: {base}", soft_wrap=True, highlight=False, markup=False, emoji=False)
+    demo.shown(dict(rows), stdout)
+    for line in (f"run directory: {base}", *demo.further(base, [name for name, _ in rows])):
+        stdout.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 for command in (
-    *(inspect.inspect, explain.explain),
-    *(watch, export_model.export, forget),
+    *(init.init, inspect.inspect, explain.explain),
     *(placing.clusters, placing.assign, placing.predict),
+    *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
     dashboard.dashboard,
     *(found.load() for found in entry_points(group="coterie.commands")),
