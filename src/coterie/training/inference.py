@@ -67,6 +67,11 @@ class Served:
     _behind: _Behind
 
     @property
+    def newcomers(self) -> Federation:
+        """Their data, as the run's data was seen."""
+        return self._behind.newcomers
+
+    @property
     def accuracy(self) -> float | None:
         """Over all of them, by their test samples; None for regression."""
         tested = self.clients.n > 0
@@ -83,7 +88,7 @@ class Served:
         inputs, task = as_inputs(x, newcomers, scale_of(newcomers, number)), self._result.method.predictor(self._state)
         with one_thread():
             said = TaskRunner(model).predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
-        return _answer(self._result, said, proba, newcomers.target)
+        return answer(self._result, said, proba, newcomers.target)
 
     def confidence(self, client: int | str) -> float:
         """The probability that no other cluster's model serves this newcomer better, by its own samples.
@@ -110,7 +115,7 @@ def predict(result: Result[Any], known: Described, client: int, x: Any, proba: b
     task, data = predictor_of(result, client)
     with one_thread(), _about(result, client):
         said = TaskRunner(result.model).predict(task, client, data, result.memory.read(client), inputs)
-    return _answer(result, said, proba, target_of(known, client))
+    return answer(result, said, proba, target_of(known, client))
 
 
 @contextmanager
@@ -126,7 +131,7 @@ def _about(result: Result[Any], client: int) -> Iterator[None]:
         ) from None
 
 
-def _answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale | None = None) -> NDArray[Any]:
+def answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale | None = None) -> NDArray[Any]:
     """Labels, or the probability of each (n, classes); or the values of a regression, in its targets' units."""
     if proba and result.model.loss != "cross_entropy":
         raise CoterieError(
@@ -143,7 +148,7 @@ def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
     """New samples, given as the training data is stored, as a network takes them; columns of a table by their names."""
     if isinstance(scale, TableScale):
         return scale(scale.stored(x, "predict"))
-    stored = _stored(x, known.features)
+    stored = stored_inputs(x, known.features)
     if stored.ndim != 1 + len(known.input_shape) or tuple(stored.shape[1:]) != known.input_shape:
         wanted = ", ".join(map(str, known.input_shape))
         named = f" ({', '.join(known.features)})" if known.features and len(known.features) <= SHOWN else ""
@@ -201,7 +206,7 @@ class _NoData:
         raise CoterieError("the training data is not here", code="data-needed")
 
 
-def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
+def stored_inputs(x: Any, features: tuple[str, ...] | None) -> Tensor:
     """Samples as a tensor: those columns of a table that the model was trained on, in their order."""
     if isinstance(x, Tensor):
         return x
@@ -217,7 +222,7 @@ def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
 def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) -> NDArray[Any]:
     """Predictions of the model of a client's cluster for scaled inputs, if the data is elsewhere."""
     said = network(result, cluster_of(result, client))
-    inputs = _stored(x, result.known.features if isinstance(result.known, NamesData) else None)
+    inputs = stored_inputs(x, result.known.features if isinstance(result.known, NamesData) else None)
     with one_thread(), torch.inference_mode():
         try:
             out = said(inputs.to(torch.get_default_dtype()))
@@ -225,7 +230,7 @@ def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) ->
             raise CoterieError(
                 f"predict: these inputs do not fit the model: {' '.join(str(error).split())}", code="data-shape"
             ) from None
-    return _answer(result, out, proba)
+    return answer(result, out, proba)
 
 
 def cluster_of(result: Result[Any], client: int) -> int:
