@@ -10,7 +10,7 @@ from typing import Any
 from coterie.core.errors import CoterieError
 
 # What is wrong with the run, or with the machine, and not with the request.
-OURS = ("run-", "checkpoint-", "disk-", "component-", "config-", "method-", "model-", "trust-", "unspecified")
+OURS = ("run-", "checkpoint-", "disk-", "component-", "config-", "method-", "model-failed", "trust-", "unspecified")
 
 
 class RequestError(CoterieError):
@@ -33,6 +33,17 @@ def about(field: str) -> Iterator[None]:
     except (TypeError, ValueError, OverflowError, ArithmeticError) as error:
         # Values of a kind that arrays cannot hold (a number of 400 digits, an object in a cell).
         raise RequestError(f"{field}: cannot be used ({error})", code="data-type", field=field) from None
+
+
+@contextmanager
+def about_labels() -> Iterator[None]:
+    """Errors whose code says that labels are wrong are about these."""
+    try:
+        yield
+    except CoterieError as error:
+        if error.code != "data-labels":
+            raise
+        raise RequestError(str(error), code="data-labels", field="labels") from None
 
 
 def status_of(error: CoterieError) -> int:

@@ -23,7 +23,7 @@ from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
 from coterie.serving.api.limits import Limits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
-from coterie.serving.api.problems import RequestError, about
+from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
 from coterie.training.data_record import DataRecord, scale_of, target_of
 from coterie.training.inference import Served, answer, as_inputs, cluster_of, stored_inputs
@@ -183,16 +183,11 @@ class ServedRun:
         """The place of a new client, by `Result.admit`; it is kept only where the request says so."""
         if asked.keep is not None:
             self._check_name(asked.keep)
-        try:
-            with _WARNING, warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                newcomers = as_federation([(_array(asked.rows), _labels(asked.labels))], self.result.known)
+        newcomers, told = self._federation(asked)
+        known = self.result.known
+        unknown = isinstance(known, Federation | DataRecord) and newcomers.outputs > known.outputs
+        with about("labels" if unknown else "rows"), about_labels():
             served = self.result.admit(newcomers)
-        except CoterieError as error:
-            with about("labels" if error.code == "data-labels" else "rows"):
-                raise
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RequestError(f"rows or labels: cannot be used ({error})", code="data-type", field="rows") from None
         cluster = int(served.assignments[0])
         if served.missing or cluster < 0:
             why = served.missing[0].reason if served.missing else "the method has no place for it"
@@ -206,8 +201,15 @@ class ServedRun:
             cluster,
             None if math.isnan(sure) else sure,
             None if shares is None else tuple(shares[0].tolist()),
-            _texts(told),
+            told,
         )
+
+    def _federation(self, asked: AssignRequest) -> tuple[Federation, tuple[str, ...]]:
+        """The samples of a new client as those that the run was trained on, and what was warned of."""
+        with about("rows"), about_labels(), _WARNING, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = as_federation([(_array(asked.rows), _labels(asked.labels))], self.result.known)
+        return found, _texts(told)
 
     def _check_name(self, name: str) -> None:
         if name in (self.result.known.names or ()):
