@@ -241,8 +241,8 @@ def cluster_of(result: Result[Any], client: int) -> int:
     return int(result.assignments[client])
 
 
-def network(result: Result[Any], cluster: int) -> nn.Module:
-    """The trained network of a cluster; if a method adds or averages models, all of them combined."""
+def cluster_models(result: Result[Any]) -> list[Tensor]:
+    """The models (K, P) of the clusters, or one of all (1, P): several, if a method adds or averages models."""
     task = result.method.predictor(result.state)
     found = [vectors_of(ref) for ref in task.models if isinstance(ref, All | OneRow)]
     models = [one for one in found if one is not None]
@@ -253,6 +253,12 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
             + ("write network(client=...)" if here else "those of its clients are stored with them"),
             code="result-ambiguous",
         )
+    return models
+
+
+def network(result: Result[Any], cluster: int) -> nn.Module:
+    """The trained network of a cluster; if a method adds or averages models, all of them combined."""
+    task, models = result.method.predictor(result.state), cluster_models(result)
     many = max(len(vectors) for vectors in models)
     if not 0 <= cluster < many:
         raise CoterieError(f"network: cluster {cluster}, but there are {many}: 0..{many - 1}", code="cluster-unknown")

@@ -78,8 +78,14 @@ def _predict(which: Json, needed: list[str], run: ServedRun | None) -> Json:
         client = {"type": "integer", "minimum": 0, "maximum": len(run.result.known) - 1}
         if names is not None:
             client = {"type": "string"} | ({"enum": list(names)} if len(names) <= MANY else {})
+        cluster["maximum"] = run.networks - 1
     rows = rows_schema(None if run is None else run.result)
     properties = which | {"client": client, "cluster": cluster, "rows": rows, "proba": {"type": "boolean"}}
+    if run is not None and run.result.model.loss != "cross_entropy":
+        del properties["proba"]
+    if run is not None and not run.networks:
+        del properties["cluster"]
+        return _object(properties, [*needed, "client", "rows"])
     return _object(properties, [*needed, "rows"]) | {"oneOf": [{"required": ["client"]}, {"required": ["cluster"]}]}
 
 

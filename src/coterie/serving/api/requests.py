@@ -29,7 +29,7 @@ class PredictRequest:
     def read(body: bytes, limits: Limits) -> PredictRequest:
         """From the body of a request."""
         tree = _object(body, ("run", "client", "cluster", "rows", "proba"), ("rows",))
-        client, cluster = tree.get("client"), tree.get("cluster")
+        client, cluster = _whole(tree.get("client")), _whole(tree.get("cluster"))
         if client is not None and (isinstance(client, bool) or not isinstance(client, int | str)):
             raise _wrong("client", "expected a client's number or name")
         if cluster is not None and (isinstance(cluster, bool) or not isinstance(cluster, int)):
@@ -127,6 +127,11 @@ def _columns(rows: list[Any]) -> Mapping[str, list[Any]]:
                 field="rows",
             )
     return {name: [row[name] for row in rows] for name in names}
+
+
+def _whole(value: Any) -> Any:
+    """JSON does not tell 1.0 from 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(tree: Mapping[str, Any], key: str) -> str | None:

@@ -26,7 +26,7 @@ from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import Served, answer, as_inputs, cluster_of, stored_inputs
+from coterie.training.inference import Served, answer, as_inputs, cluster_models, cluster_of, stored_inputs
 from coterie.training.matching import as_federation
 from coterie.training.result import Result
 
@@ -159,6 +159,17 @@ class ServedRun:
                 field="cluster",
             )
         return Place(found, cluster, self.result.known.scales[0], self.result.target_scale)
+
+    @cached_property
+    def networks(self) -> int:
+        """How many clusters have a network of their own; 0 where each client has one."""
+        known = self.result.known
+        if isinstance(known, Federation | DataRecord) and len(known.scales) > 1:
+            return 0
+        try:
+            return max(len(models) for models in cluster_models(self.result))
+        except CoterieError:
+            return 0
 
     def _of_newcomer(self, name: str, kept: Served) -> Place:
         found = self._ready.get(("newcomer", name), partial(kept.network, 0))
