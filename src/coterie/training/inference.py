@@ -156,7 +156,8 @@ def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
             f"predict: expected inputs of shape (n, {wanted}){named}, got {tuple(stored.shape)}", code="data-shape"
         )
     inputs = stored if scale is None else scale(stored)
-    if not bool(inputs.isfinite().all()):
+    # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
+    if not math.isfinite(float(inputs.sum())) and not bool(inputs.isfinite().all()):
         raise CoterieError("predict: NaN or Inf in the inputs; clean or drop those samples", code="data-not-finite")
     return inputs
 

@@ -12,11 +12,12 @@ from coterie.serving.api.served_run import Assignment, Prediction, ServedRun
 from coterie.training.score_text import cluster_scores
 
 Json = dict[str, Any]
+_STRICT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def encoded(value: Json) -> bytes:
     """Compact and strict: no NaN gets out."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _STRICT.encode(value).encode()
 
 
 def prediction(run: str, found: Prediction, proba: bool) -> Json:

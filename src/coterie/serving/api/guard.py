@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any
 
 from coterie.serving.address import is_local
@@ -67,6 +68,7 @@ class Guard:
         )
 
 
+@lru_cache(maxsize=256)
 def _called_local(host: bytes) -> bool:
     text = host.decode("latin-1")
     name = text if text.endswith("]") else text.rsplit(":", 1)[0]

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.ensemble import Ensemble, combined
-from coterie.core.model import Model, Replica, flatten
+from coterie.core.model import Model, Replica, channels_last, flatten
+
+FEW = 64  # samples, of which even images are one batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +26,19 @@ class Predictor:
     average: bool = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Outputs (n, outputs) for scaled inputs."""
-        said = [replica.logits(x) for replica in self.replicas]
+        """Outputs (n, outputs) for scaled inputs; in inference mode."""
+        said = [_outputs(replica, x) for replica in self.replicas]
         if len(said) == 1 and self.mixture is None:
             return said[0]
-        with torch.inference_mode():
-            return combined(torch.stack(said), self.mixture, self.average, self.replicas[0].loss)
+        return combined(torch.stack(said), self.mixture, self.average, self.replicas[0].loss)
+
+
+def _outputs(replica: Replica, x: Tensor) -> Tensor:
+    """As `replica.logits`, which prepares its network anew each time; a few samples are one batch."""
+    if len(x) > FEW or replica.mixes or replica.network.training:
+        return replica.logits(x)
+    out: Tensor = replica.network(channels_last(x))
+    return out
 
 
 @dataclass(eq=False)
@@ -76,6 +85,8 @@ class ReadyNetworks:
         digest = _digest([*thetas, *([] if mixture is None else [mixture])], average, mixture is None)
         if digest not in self._shared:
             replicas = tuple(self._model.replica().load(theta) for theta in thetas)
+            for replica in replicas:
+                replica.network.eval()
             size = sum(t.element_size() * t.numel() for r in replicas for t in (r.theta, r.grad))
             self._shared[digest] = _Shared(Predictor(replicas, mixture, average), size)
             self.bytes += size

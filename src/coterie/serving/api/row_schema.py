@@ -86,7 +86,7 @@ def _columns(known: Federation | DataRecord) -> dict[str, Json] | None:
 
 
 def _cell(column: InputColumn) -> Json:
-    kind: Json = dict(NUMBER) if column.values is None else {"type": "string"}
+    kind: Json = dict(NUMBER) if column.values is None else {"type": ["string", "number", "boolean"]}
     return {"anyOf": [kind, {"type": "null"}]} if column.fills else kind
 
 

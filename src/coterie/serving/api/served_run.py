@@ -78,6 +78,10 @@ class ServedRun:
     def predict(self, asked: PredictRequest) -> Prediction:
         """The predictions that `Result.predict` would give."""
         place = self._place(asked)
+        with torch.inference_mode():
+            return self._predicted(asked, place)
+
+    def _predicted(self, asked: PredictRequest, place: Place) -> Prediction:
         with about("rows"):
             inputs, said = self._inputs(asked.rows, place.scale)
         if asked.proba and self.result.model.loss != "cross_entropy":
@@ -100,7 +104,12 @@ class ServedRun:
                 code="data-not-finite",
                 field="rows",
             )
-        return Prediction(values, place.cluster, self.result.class_names, said)
+        return Prediction(values, place.cluster, self.classes, said)
+
+    @cached_property
+    def classes(self) -> tuple[str, ...] | None:
+        """What the numbers of labels mean."""
+        return self.result.class_names
 
     @property
     def ready_bytes(self) -> int:
