@@ -113,6 +113,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow", "sqlalchemy"),
     "wandb": ("wandb",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 
 

@@ -30,6 +30,7 @@ EXTRAS = {
     "network/flower": {"flower"},
     "network/security": {"flower"},
     "reproduce/figures.py": {"report"},
+    "serving/export": {"onnx"},
     "tools/report": {"report"},
     "tools/dashboard": {"dashboard"},
     "tools/cli/dashboard.py": {"dashboard"},

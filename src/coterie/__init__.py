@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.load_any import load as load
+    from coterie.serving.model_card import model_card as model_card
     from coterie.training.config import RunConfig as RunConfig
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
     from coterie.training.explanation import Explanation as Explanation
+    from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.inference import Served as Served
     from coterie.training.inspection import Inspection as Inspection
     from coterie.training.inspection import inspect as inspect
@@ -152,9 +154,11 @@ _HOME = {
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.load_any": ("load",),
+    "coterie.serving.model_card": ("model_card",),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
     "coterie.training.explanation": ("Explanation",),
+    "coterie.training.exported": ("ExportedModel",),
     "coterie.training.inference": ("Served",),
     "coterie.training.inspection": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),

@@ -169,7 +169,7 @@ class _Reader(nn.Module):
         states, _ = self.lstm(self.embedding(words))
         # Behind the last word comes padding (0), which an LSTM would go on reading.
         last = (words != 0).sum(1).clamp(min=1) - 1
-        found: Tensor = self.head(self.dense(states[torch.arange(len(words)), last]))
+        found: Tensor = self.head(self.dense(states[torch.arange(words.shape[0]), last]))
         return found
 
 

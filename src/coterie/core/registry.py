@@ -203,3 +203,5 @@ PARTITIONS = Catalogue(
         "subsample": "coterie.data.partitions.subsample:Subsample",
     },
 )
+# What a result can do that belongs to a package above it: named, not imported, as methods and models are.
+AFTER_TRAINING = Catalogue("result", {"export": "coterie.serving.export.export:export"})

@@ -16,6 +16,7 @@ from coterie.core.clients import Clients, NamesData, number_of
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
+from coterie.core.registry import AFTER_TRAINING
 from coterie.core.replies import Evaluated
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
@@ -28,6 +29,7 @@ from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
     from coterie.training.explanation import Explanation
+    from coterie.training.exported import ExportedModel
     from coterie.training.inference import Served
 
 State = TypeVar("State")
@@ -39,7 +41,7 @@ class Result(Generic[State]):
 
     accuracy, macro_f1, summary: over all clients, after the last round. clients: the same, client by client.
     assignments: the cluster of each client. history: what happened in each round. state: the trained models.
-    predict(client, x), network(cluster), network(client=...), admit(newcomers): use it.
+    predict(client, x), network(cluster), network(client=...), admit(newcomers), export(path): use it.
     """
 
     method: Method[State]
@@ -137,6 +139,24 @@ class Result(Generic[State]):
         if not isinstance(self.known, Federation | DataRecord):
             return network(self, cluster_of(self, client))
         return network_of(self, client)
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        cluster: int | None = None,
+        client: int | str | None = None,
+        format: str | None = None,
+    ) -> ExportedModel:
+        """Write the model of a cluster, or of a client, as a file that others use without this library.
+
+        path: a file, or a directory. format: onnx, safetensors or torch (torch.export); by the file's ending if not
+        given. Scaling is inside, or beside safetensors; a model card is beside all. A file that differs is not kept.
+        """
+        exported: ExportedModel = AFTER_TRAINING.find("export")(
+            self, path, cluster=cluster, client=client, format=format
+        )
+        return exported
 
     def explain(self, client: int | str) -> Explanation:
         """Why this client is in its cluster: losses of the clusters' models, runner-up, nearest clients.

@@ -19,6 +19,7 @@ from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import bench, certs, client, compare, dashboard, data, explain, inspect, report, server, sweep
+from coterie.tools.cli import export as export_model
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def demo(
 
 for command in (
     *(inspect.inspect, explain.explain),
+    export_model.export,
     *(compare.compare, sweep.sweep, report.report),
     *(dashboard.dashboard, http_api.api),
     *(found.load() for found in entry_points(group="coterie.commands")),
