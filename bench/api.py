@@ -114,7 +114,7 @@ def main() -> None:
     words.add_argument("--blocks", type=int, default=5)
     asked = words.parse_args()
     shape = coterie.load(asked.run).known.input_shape  # type: ignore[attr-defined]
-    print(f"| rows | connections | p50 ms ({'ours, plain, ratio'}) | p99 ms | requests per second |\n|---|---|---|---|---|")
+    print("| rows | connections | p50 ms (ours, plain, ratio) | p99 ms | requests per second |\n|---|---|---|---|---|")
     ours_words = ["-m", "coterie.tools.cli.main", "api", str(asked.run), "--port", "0"]
     with process(ours_words) as ours, process(["-c", PLAIN, str(asked.run)]) as plain:
         for rows in ROWS:

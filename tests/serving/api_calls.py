@@ -27,6 +27,7 @@ from coterie.serving.api.runs import Named, Runs
 LOCAL = Local(epochs=5, batch="full", lr=0.5)
 RULES = np.array([[4.0, 0.0], [-4.0, 0.0]])  # the two groups label by the sign of the first number, in opposite ways
 HEADERS = {"content-type": "application/json"}
+LIMITS = Limits()
 BASE = "http://127.0.0.1"
 
 
@@ -43,7 +44,7 @@ def train(path: Path, method: Any, data: Federation, rounds: int = 4, model: str
     return coterie.run(method, data, model, rounds=rounds, out=path)
 
 
-def app_of(*paths: Path, limits: Limits = Limits(), **how: Any) -> Any:
+def app_of(*paths: Path, limits: Limits = LIMITS, **how: Any) -> Any:
     """The application over these run directories."""
     return make_app(Runs([Named(path.name, path) for path in paths], limits), **how)
 
@@ -83,7 +84,7 @@ def service(*words: str | Path, env: dict[str, str] | None = None) -> Iterator[t
     )
     with process:
         assert process.stderr is not None
-        lines = []
+        lines: list[str] = []
         while not (found := re.search(r"https?://[^/ ]+/", lines[-1] if lines else "")):
             lines.append(process.stderr.readline())
             assert lines[-1], "".join(lines)

@@ -69,7 +69,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Clients with names, columns with names (one of them categories, one with holes), classes with names."""
     path = tmp_path_factory.mktemp("runs") / "table"
     rng = np.random.default_rng(0)
-    clients = []
+    clients: list[Any] = []
     for group in (0, 1, 0, 1):
         age, dose = rng.normal(50, 10, 40), rng.normal(size=40)
         dose[3] = np.nan
@@ -84,7 +84,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_columns_classes_and_clients_by_name(table: Path) -> None:
     result, app = coterie.load(table), calls.app_of(table)
-    columns = {"ward": ["north", "south"], "other": [1, 2], "dose": [None, 1.5], "age": [70, 30]}
+    columns: dict[str, list[Any]] = {"ward": ["north", "south"], "other": [1, 2], "dose": [None, 1.5], "age": [70, 30]}
     names = result.class_names
     assert names is not None
     wanted = [names[i] for i in result.predict("Bea", columns)]

@@ -125,12 +125,15 @@ def test_beyond_this_machine_a_token_is_required(run: Path, tmp_path: Path, monk
 
 
 def test_a_service_with_a_token(run: Path) -> None:
-    with calls.service(run, "--host", "0.0.0.0", env={"COTERIE_API_TOKEN": "0123456789abcdef"}) as (address, _):
-        with httpx.Client(base_url=address, timeout=PATIENCE) as client:
-            assert client.get("clusters").status_code == 401
-            right = {"authorization": "Bearer 0123456789abcdef"}
-            assert client.get("clusters", headers=right).status_code == 200
-            assert client.get("clusters", headers=right | {"host": "models.example"}).status_code == 200
+    token = "0123456789abcdef"
+    with (
+        calls.service(run, "--host", "0.0.0.0", env={"COTERIE_API_TOKEN": token}) as (address, _),
+        httpx.Client(base_url=address, timeout=PATIENCE) as client,
+    ):
+        assert client.get("clusters").status_code == 401
+        right = {"authorization": f"Bearer {token}"}
+        assert client.get("clusters", headers=right).status_code == 200
+        assert client.get("clusters", headers=right | {"host": "models.example"}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import api_calls as calls
@@ -27,7 +26,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Two runs, one of tables with names for everything."""
     place, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
-    clients = []
+    clients: list[Any] = []
     for _ in range(3):
         ward = np.where(rng.random(30) > 0.5, "north", "south")
         clients.append(({"age": rng.normal(size=30), "ward": ward}, np.where(rng.random(30) > 0.5, "yes", "no")))

@@ -153,7 +153,6 @@ def test_the_page_names_every_address_and_loads_nothing_from_elsewhere(run: Path
     assert "src=" not in text
 
 
-
 def test_no_request_is_lost_or_mixed_while_a_run_is_loaded_again(run: Path, tmp_path: Path) -> None:
     """Requests go on while the directory becomes another run, to and fro: each answer is wholly of one of them."""
     old, new, live = tmp_path / "old", tmp_path / "new", tmp_path / "live"
