@@ -42,7 +42,7 @@ def _block(lines: list[str], deeper: int) -> Iterator[str]:
         yield f"<h{level}>{_inline(heading[2])}</h{level}>"
         yield from _block(lines[1:], deeper)
     elif lines[0].startswith("|"):
-        yield _table([_cells(line) for line in lines if not re.fullmatch(r"[|:\- ]+", line)])
+        yield _table([_cells(line) for place, line in enumerate(lines) if place != 1])  # which is |---|---|
     elif lines[0].startswith("- "):
         items = "\n".join(lines)[2:].split("\n- ")
         yield "<ul>" + "".join(f"<li>{_inline(item)}</li>" for item in items) + "</ul>"

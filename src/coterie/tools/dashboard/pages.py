@@ -77,7 +77,7 @@ def add_pages(app: Any, runs: RunList, studio: Studio) -> None:
         wanted = words.get("client", 0)
         record = studio.record(line)
         parts = places.client_page(line.key, record, wanted, lambda: library.explain(line, wanted))
-        return shown(record.who(wanted).capitalize(), parts)
+        return shown(places.title(record, wanted), parts)
 
     def shown(title: str, parts: Iterable[str]) -> Any:
         text = PAGE.format(title=escape(title), directory=escape(str(runs.directory)), body="".join(parts))

@@ -55,7 +55,7 @@ def cluster_page(key: str, record: RunRecord, cluster: int, card: Callable[[], s
 
 def client_page(key: str, record: RunRecord, client: int, explain: Callable[[], Explanation]) -> Iterator[str]:
     """Its cluster and scores, and why it is there."""
-    yield f"<h2>{escape(record.who(client)).capitalize()} of {_run(key)}</h2>"
+    yield f"<h2>{escape(title(record, client))} of {_run(key)}</h2>"
     clients = record.clients
     row = np.flatnonzero(clients.ids == client) if clients is not None else np.empty(0, dtype=np.int64)
     if clients is None or not len(row):
@@ -88,6 +88,12 @@ def client_page(key: str, record: RunRecord, client: int, explain: Callable[[], 
         yield _table(("client", "cluster", "distance"), near)
 
 
+def title(record: RunRecord, client: int) -> str:
+    """What a client is called at the beginning of a line."""
+    who = record.who(client)
+    return who[:1].upper() + who[1:]
+
+
 def _drift(record: RunRecord, cluster: int) -> Iterator[str]:
     """What a watch found, where its report lies in the run's directory."""
     found = reading.mapping(reading.read_json(record.path / WATCHED).value)
@@ -105,7 +111,7 @@ def _drift(record: RunRecord, cluster: int) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    return short(float(value), 3) if isinstance(value, int | float) and not isinstance(value, bool) else "-"
+    return _short(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else "-"
 
 
 def _names(record: RunRecord) -> tuple[str, ...]:
@@ -180,4 +186,6 @@ def _percent(value: float) -> str:
 
 
 def _short(value: float) -> str:
-    return "-" if np.isnan(value) else short(float(value), 4)
+    if np.isnan(value):
+        return "-"
+    return f"{value:.0f}" if float(value).is_integer() else short(float(value), 4)
