@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import signal
 import statistics
@@ -59,15 +60,29 @@ class Block:
 
     latencies: tuple[float, ...]
     seconds: float
+    cpu: float = float("nan")  # seconds that the service computed; what else the machine does hardly changes it
 
     def percentile(self, share: float) -> float:
         """In milliseconds."""
         return 1000 * float(np.quantile(self.latencies, share))
 
 
+@dataclass(frozen=True)
+class Service:
+    """A process that answers at a port."""
+
+    port: int
+    pid: int
+
+    def cpu(self) -> float:
+        """Seconds that it has computed so far; Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def process(words: Sequence[str]) -> Iterator[int]:
-    """A service, and its port."""
+def process(words: Sequence[str]) -> Iterator[Service]:
+    """A service."""
     started = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
     assert started.stderr is not None
     port = None
@@ -77,7 +92,7 @@ def process(words: Sequence[str]) -> Iterator[int]:
         found = re.search(r"http://[^:]+:(\d+)/", line)
         port = None if found is None else int(found[1])
     try:
-        yield port
+        yield Service(port, started.pid)
     finally:
         started.send_signal(signal.SIGINT)
         started.communicate(timeout=60)
@@ -97,13 +112,13 @@ async def connection(port: int, request: bytes, until: float, found: list[float]
     writer.close()
 
 
-async def block(port: int, body: bytes, connections: int, seconds: float) -> Block:
+async def block(service: Service, body: bytes, connections: int, seconds: float) -> Block:
     """So many connections at once, for this long."""
     head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
     request, found = head + str(len(body)).encode() + b"\r\n\r\n" + body, list[float]()
-    began = time.perf_counter()
-    await asyncio.gather(*(connection(port, request, began + seconds, found) for _ in range(connections)))
-    return Block(tuple(found), time.perf_counter() - began)
+    began, computed = time.perf_counter(), service.cpu()
+    await asyncio.gather(*(connection(service.port, request, began + seconds, found) for _ in range(connections)))
+    return Block(tuple(found), time.perf_counter() - began, service.cpu() - computed)
 
 
 def main() -> None:
@@ -114,14 +129,17 @@ def main() -> None:
     words.add_argument("--blocks", type=int, default=5)
     asked = words.parse_args()
     shape = coterie.load(asked.run).known.input_shape  # type: ignore[attr-defined]
-    print("| rows | connections | p50 ms (ours, plain, ratio) | p99 ms | requests per second |\n|---|---|---|---|---|")
+    print(
+        "| rows | connections | p50 ms (ours, plain, ratio) | p99 ms | requests per second | CPU ms per request |\n"
+        "|---|---|---|---|---|---|"
+    )
     ours_words = ["-m", "coterie.tools.cli.main", "api", str(asked.run), "--port", "0"]
     with process(ours_words) as ours, process(["-c", PLAIN, str(asked.run)]) as plain:
         for rows in ROWS:
             x = np.random.default_rng(0).integers(0, 16, size=(rows, *shape)).astype(float).tolist()
             bodies = {ours: json.dumps({"client": 0, "rows": x}).encode(), plain: json.dumps({"rows": x}).encode()}
             for connections in CONNECTIONS:
-                found: dict[int, list[Block]] = {ours: [], plain: []}
+                found: dict[Service, list[Block]] = {ours: [], plain: []}
                 for port in (ours, plain):
                     asyncio.run(block(port, bodies[port], connections, 0.5))  # to warm up
                 for _ in range(asked.blocks):
@@ -133,15 +151,19 @@ def main() -> None:
 def _line(rows: int, connections: int, ours: Sequence[Block], plain: Sequence[Block]) -> str:
     """Medians over blocks."""
 
-    def compared(numbers: Sequence[tuple[float, float]], how: str) -> str:
+    def compared(numbers: Sequence[tuple[float, ...]], how: str) -> str:
         mine, theirs = (statistics.median(column) for column in zip(*numbers, strict=True))
         ratio = statistics.median(a / b for a, b in numbers)
         return f"{mine:{how}}, {theirs:{how}}, {ratio:.2f}"
 
     pairs = list(zip(ours, plain, strict=True))
     p50, p99 = ([(a.percentile(q), b.percentile(q)) for a, b in pairs] for q in (0.5, 0.99))
+    cpu = [tuple(1000 * one.cpu / len(one.latencies) for one in pair) for pair in pairs]
     rate = [(len(a.latencies) / a.seconds, len(b.latencies) / b.seconds) for a, b in pairs]
-    return f"| {rows} | {connections} | {compared(p50, '.2f')} | {compared(p99, '.2f')} | {compared(rate, '.0f')} |"
+    return (
+        f"| {rows} | {connections} | {compared(p50, '.2f')} | {compared(p99, '.2f')} | {compared(rate, '.0f')} "
+        f"| {compared(cpu, '.2f')} |"
+    )
 
 
 if __name__ == "__main__":
