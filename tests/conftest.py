@@ -113,6 +113,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow", "sqlalchemy"),
     "wandb": ("wandb",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 

@@ -43,7 +43,11 @@ class UnknownTypeError(DecodeError):
 def parse_json(text: str | bytes) -> Any:
     """Parse strict JSON: no duplicate keys, no NaN or Infinity, no nesting beyond Python's limit."""
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constants)
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        elif text.startswith("\ufeff"):
+            raise DecodeError("not JSON: it begins with a byte order mark")
+        return _STRICT.decode(text)
     except RecursionError:
         raise DecodeError("not JSON: nested too deeply") from None
     except ValueError as error:
@@ -61,6 +65,9 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constants(name: str) -> object:
     raise DecodeError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constants)
 
 
 def decode(value: object, kind: type[T], where: str = "", *, ignore_unknown: bool = False) -> T:

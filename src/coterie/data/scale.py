@@ -32,7 +32,9 @@ class Scale:
             return x
         # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
         x = x / self.divisor if x is stored else x.div_(self.divisor)
-        return x.sub_(self.mean).div_(self.std)
+        if not self.uniform or self.mean != 0.0:  # or nothing would change, and it takes time
+            x.sub_(self.mean)
+        return x if self.uniform and self.std == 1.0 else x.div_(self.std)
 
     @property
     def uniform(self) -> bool:

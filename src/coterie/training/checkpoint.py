@@ -163,7 +163,8 @@ def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = dict(file.metadata() or {})
-            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 (not a mapping)
+            # Copies: what is mapped would change, or crash the process, if another program wrote over the file.
+            tensors = {k: file.get_tensor(k).clone() for k in file.keys()}  # noqa: SIM118 (not a mapping)
     except PermissionError as error:
         raise CoterieError(f"{path}: cannot be read ({error.strerror})", code="disk-read") from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:

@@ -72,6 +72,11 @@ class Served:
         return TaskRunner(self._result.model) if self._shared is None else self._shared
 
     @property
+    def newcomers(self) -> Federation:
+        """Their data, as the run's data was seen."""
+        return self._behind.newcomers
+
+    @property
     def accuracy(self) -> float | None:
         """Over all of them, by their test samples; None for regression."""
         tested = self.clients.n > 0
@@ -88,7 +93,7 @@ class Served:
         inputs, task = as_inputs(x, newcomers, scale_of(newcomers, number)), self._result.method.predictor(self._state)
         with one_thread():
             said = self._runner.predict(task, self._behind.first + number, newcomers.client(number), {}, inputs)
-        return _answer(self._result, said, proba, newcomers.target)
+        return answer(self._result, said, proba, newcomers.target)
 
     def outputs(self, client: int | str, inputs: Tensor) -> Tensor:
         """What the newcomer's model gives for scaled inputs: logits, log-probabilities of a mixture, or targets."""
@@ -131,7 +136,7 @@ class Served:
 def predict(result: Result[Any], known: Described, client: int, x: Any, proba: bool) -> NDArray[Any]:
     """Predictions of a client's model for new inputs."""
     said = outputs(result, client, as_inputs(x, known, scale_of(known, client)), TaskRunner(result.model))
-    return _answer(result, said, proba, target_of(known, client))
+    return answer(result, said, proba, target_of(known, client))
 
 
 def outputs(result: Result[Any], client: int, inputs: Tensor, runner: TaskRunner) -> Tensor:
@@ -158,7 +163,7 @@ def _about(result: Result[Any], client: int) -> Iterator[None]:
         ) from None
 
 
-def _answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale | None = None) -> NDArray[Any]:
+def answer(result: Result[Any], said: Tensor, proba: bool, target: TargetScale | None = None) -> NDArray[Any]:
     """Labels, or the probability of each (n, classes); or the values of a regression, in its targets' units."""
     if proba and result.model.loss != "cross_entropy":
         raise CoterieError(
@@ -175,7 +180,7 @@ def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
     """New samples, given as the training data is stored, as a network takes them; columns of a table by their names."""
     if isinstance(scale, TableScale):
         return scale(scale.stored(x, "predict"))
-    stored = _stored(x, known.features)
+    stored = stored_inputs(x, known.features)
     if stored.ndim != 1 + len(known.input_shape) or tuple(stored.shape[1:]) != known.input_shape:
         wanted = ", ".join(map(str, known.input_shape))
         named = f" ({', '.join(known.features)})" if known.features and len(known.features) <= SHOWN else ""
@@ -183,7 +188,8 @@ def as_inputs(x: Any, known: Described, scale: Scale | None) -> Tensor:
             f"predict: expected inputs of shape (n, {wanted}){named}, got {tuple(stored.shape)}", code="data-shape"
         )
     inputs = stored if scale is None else scale(stored)
-    if not bool(inputs.isfinite().all()):
+    # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
+    if not math.isfinite(float(inputs.sum())) and not bool(inputs.isfinite().all()):
         raise CoterieError("predict: NaN or Inf in the inputs; clean or drop those samples", code="data-not-finite")
     return inputs
 
@@ -233,7 +239,7 @@ class _NoData:
         raise CoterieError("the training data is not here", code="data-needed")
 
 
-def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
+def stored_inputs(x: Any, features: tuple[str, ...] | None) -> Tensor:
     """Samples as a tensor: those columns of a table that the model was trained on, in their order."""
     if isinstance(x, Tensor):
         return x
@@ -249,7 +255,7 @@ def _stored(x: Any, features: tuple[str, ...] | None) -> Tensor:
 def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) -> NDArray[Any]:
     """Predictions of the model of a client's cluster for scaled inputs, if the data is elsewhere."""
     said = network(result, cluster_of(result, client))
-    inputs = _stored(x, result.known.features if isinstance(result.known, NamesData) else None)
+    inputs = stored_inputs(x, result.known.features if isinstance(result.known, NamesData) else None)
     with one_thread(), torch.inference_mode():
         try:
             out = said(inputs.to(torch.get_default_dtype()))
@@ -257,7 +263,7 @@ def predict_by_cluster(result: Result[Any], client: int, x: Any, proba: bool) ->
             raise CoterieError(
                 f"predict: these inputs do not fit the model: {' '.join(str(error).split())}", code="data-shape"
             ) from None
-    return _answer(result, out, proba)
+    return answer(result, out, proba)
 
 
 def cluster_of(result: Result[Any], client: int) -> int:
@@ -268,8 +274,8 @@ def cluster_of(result: Result[Any], client: int) -> int:
     return int(result.assignments[client])
 
 
-def network(result: Result[Any], cluster: int) -> nn.Module:
-    """The trained network of a cluster; if a method adds or averages models, all of them combined."""
+def cluster_models(result: Result[Any]) -> list[Tensor]:
+    """The models (K, P) of the clusters, or one of all (1, P): several, if a method adds or averages models."""
     task = result.method.predictor(result.state)
     found = [vectors_of(ref) for ref in task.models if isinstance(ref, All | OneRow)]
     models = [one for one in found if one is not None]
@@ -280,6 +286,12 @@ def network(result: Result[Any], cluster: int) -> nn.Module:
             + ("write network(client=...)" if here else "those of its clients are stored with them"),
             code="result-ambiguous",
         )
+    return models
+
+
+def network(result: Result[Any], cluster: int) -> nn.Module:
+    """The trained network of a cluster; if a method adds or averages models, all of them combined."""
+    task, models = result.method.predictor(result.state), cluster_models(result)
     many = max(len(vectors) for vectors in models)
     if not 0 <= cluster < many:
         raise CoterieError(f"network: cluster {cluster}, but there are {many}: 0..{many - 1}", code="cluster-unknown")

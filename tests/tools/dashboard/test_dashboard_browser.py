@@ -351,3 +351,24 @@ def test_an_empty_directory_says_how_to_begin_and_fills(visit: Open, tmp_path: P
         wait_for_points(page, 6)
         assert page.locator("#empty").is_hidden()
         page.context.close()
+
+
+def test_from_a_run_to_its_cluster_to_a_client_and_back(visit: Open) -> None:
+    page = visit("?run=good/wecfl-1")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="assignments.csv").click()
+    assert download.value.path().read_text().startswith("client,name,cluster,")
+    page.get_by_role("link", name="cluster 1 (4 clients)").click()
+    expect(page, "h2", "Cluster 1 of good/wecfl-1")
+    assert page.locator(".table tbody tr").count() == 4
+    expect(page, ".problem", "has no checkpoint to load")  # it was written by hand
+    page.locator(".table tbody a").first.click()
+    expect(page, "h2", "Client 1 of good/wecfl-1")
+    page.get_by_role("link", name="good/wecfl-1").click()
+    expect(page, "#about h2", "good/wecfl-1")
+
+
+def test_names_on_pages_are_text(visit: Open, address: str) -> None:
+    page = visit("?run=" + "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E")
+    page.get_by_role("link", name="cluster 0 (4 clients)").click()
+    expect(page, "h2", "Cluster 0 of <img src=x onerror=alert(1)>")

@@ -17,6 +17,7 @@ import typer
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code
+from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     bench,
     certs,
@@ -138,7 +139,7 @@ for command in (
     *(placing.clusters, placing.assign, placing.predict),
     *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
-    dashboard.dashboard,
+    *(dashboard.dashboard, http_api.api),
     *(found.load() for found in entry_points(group="coterie.commands")),
     *(server.server, client.client, certs.certs),
 ):

@@ -12,6 +12,7 @@ from dash.exceptions import PreventUpdate
 from coterie.tools.dashboard import words
 from coterie.tools.dashboard.listing import RunList, line_row
 from coterie.tools.dashboard.page import INDEX, layout
+from coterie.tools.dashboard.pages import add_pages
 from coterie.tools.dashboard.screen import QUICK, SAID, Look, Screen, Speed, changes
 from coterie.tools.dashboard.selection import select
 from coterie.tools.dashboard.studio import SLOW, Studio
@@ -33,8 +34,10 @@ def make_app(directory: Path, studio: Studio | None = None) -> Dash:
     )
     app.layout = layout(directory)
     runs = RunList(directory)
+    board = studio or Studio()
     _list(app, runs)
-    _board(app, runs, studio or Studio())
+    _board(app, runs, board)
+    add_pages(app, runs, board)
     _browser(app)
     return app
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import html
 
+from coterie.tools.dashboard.places import address
 from coterie.tools.dashboard.selection import MOST, Selection
 from coterie.tools.report.fairness import NEEDS_LOCAL
 from coterie.tools.report.ranking import Spread, Standing, flat
@@ -25,6 +27,7 @@ STATUS = {
     "broken": "broken",
 }
 STEPS = 10  # announcements of a whole run
+LINKED = 50  # clusters with a link
 TOLD = 5  # names that are not there, before "and more"
 
 
@@ -78,7 +81,21 @@ def about_run(key: str, record: RunRecord) -> list[Any]:
         ("seconds", f"{record.seconds:.1f}"),
     ]
     shown = [html.Div([html.Dt(name), html.Dd(value)]) for name, value in numbers if value]
-    return [*said, html.Dl(shown, className="key")]
+    return [*said, html.Dl(shown, className="key"), *_places(key, record)]
+
+
+def _places(key: str, record: RunRecord) -> list[Any]:
+    """Links to the pages of the clusters, and to the table of all clients."""
+    if record.clients is None:
+        return []
+    sizes = Counter(record.clients.cluster.tolist())
+    links: list[Any] = []
+    for cluster in sorted(sizes)[:LINKED]:
+        many = f"cluster {cluster} ({sizes[cluster]} client{'s' * (sizes[cluster] != 1)})"
+        links += [html.A(many, href=address("cluster", key, cluster=cluster)), " "]
+    more = [f"and {len(sizes) - LINKED} more "] if len(sizes) > LINKED else []
+    table = html.A("assignments.csv", href=address("download/assignments.csv", key), className="button", download="")
+    return [html.P(["Pages: ", *links, *more, table], className="downloads")]
 
 
 def _scores(curve: Curve, of: str) -> list[tuple[str, str]]:

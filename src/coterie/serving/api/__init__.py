@@ -1,0 +1,1 @@
+"""`coterie api`: predictions, places of new clients and clusters of trained runs, over HTTP."""
