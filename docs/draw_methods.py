@@ -227,12 +227,14 @@ def fedsoft() -> None:
     parts = [left.frame("13 clients"), right.frame("true share of the first source")]
     wide = SIDE / len(shares)
     for i, row in enumerate(u):
-        x, cut = left.x + i * wide + 2, SIDE * row[first]
+        begin, cut = left.x + i * wide + 2, SIDE * row[first]
         parts.append(
-            f'<rect x="{x:.1f}" y="{TOP}" width="{wide - 4:.1f}" height="{SIDE - cut:.1f}" fill="{COLOURS[1]}"/>'
+            f'<rect x="{begin:.1f}" y="{TOP}" width="{wide - 4:.1f}" height="{SIDE - cut:.1f}" fill="{COLOURS[1]}"/>'
         )
         y = TOP + SIDE - cut
-        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 4:.1f}" height="{cut:.1f}" fill="{COLOURS[0]}"/>')
+        parts.append(
+            f'<rect x="{begin:.1f}" y="{y:.1f}" width="{wide - 4:.1f}" height="{cut:.1f}" fill="{COLOURS[0]}"/>'
+        )
     parts.append(right.line([(0, 0), (1, 1)], LINE, 'stroke-dasharray="5 4"'))
     parts += [right.dot((share, row[first]), COLOURS[0]) for share, row in zip(shares, u, strict=True)]
     picture("how-fedsoft", "FedSoft: every client is a mixture", 2, parts)
