@@ -37,6 +37,7 @@ def open_table(path: Path, kinds: Mapping[str, type]) -> Iterator[TableWriter]:
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(_Csv(part, kinds) if ending == ".csv" else _Parquet(part, kinds)) as writer:
                 yield writer
+                writer.flush()
             replace_durably(part, path)
     finally:
         with contextlib.suppress(OSError):
@@ -52,6 +53,9 @@ class _Csv:
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         cells = [[_cell(value) for value in columns[name]] for name in self._names]
         self._writer.writerows(zip(*cells, strict=True))
+
+    def flush(self) -> None:
+        self._file.flush()
 
     def close(self) -> None:
         self._file.close()
@@ -76,15 +80,14 @@ class _Parquet:
         for name, held in self._held.items():
             held.extend(columns[name])
         if len(next(iter(self._held.values()))) >= BUFFERED:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._writer.write_table(self._arrow.table(self._held, self._schema))
         for values in self._held.values():
             values.clear()
 
     def close(self) -> None:
-        self._flush()
         self._writer.close()
 
 
