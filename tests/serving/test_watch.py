@@ -146,7 +146,8 @@ def test_every_method_is_watched(name: str) -> None:
     result = coterie.run(METHODS.build(name, params), federation(GROUPS), "linear", rounds=6)
     same = coterie.watch(result, federation(GROUPS, seed=3))
     assert len(same.clients) == 12
-    assert all(0 <= one.p <= 1 for one in (*same.clients, *same.clusters))
+    assert all(0 <= one.p <= 1 for one in same.clients)
+    assert all(0 <= one.p <= 1 for one in same.clusters)
     flipped = [(x, 1 - y) for x, y in clients(GROUPS, 60, 4)]
     assert coterie.watch(result, flipped).drifts
 

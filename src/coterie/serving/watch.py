@@ -132,7 +132,7 @@ def _drift(result: Result[Any], given: Federation, ids: Sequence[int | None], al
     ]
     found.sort(key=lambda one: one.client)
     clusters = [_cluster(c, [one for one in found if one.cluster == c]) for c in sorted({o.cluster for o in found})]
-    significant = holm([one.p for one in (*found, *clusters)], alpha)
+    significant = holm([*(one.p for one in found), *(one.p for one in clusters)], alpha)
     clients = tuple(replace(one, drifts=yes) for one, yes in zip(found, significant, strict=False))
     of_clusters = tuple(replace(one, drifts=yes) for one, yes in zip(clusters, significant[len(found) :], strict=True))
     unknown = tuple((client_name(given.names, i), placed[i]) for i, number in enumerate(ids) if number is None)
@@ -142,7 +142,7 @@ def _drift(result: Result[Any], given: Federation, ids: Sequence[int | None], al
 
 def _all_rows(given: Federation, client: int) -> NDArray[np.int64]:
     """The numbers of all samples of a client, of whatever split."""
-    return np.concatenate([given.rows(split).row(client).numpy() for split in ("train", "val", "test")])  # type: ignore[arg-type]
+    return np.concatenate([given.rows(split).row(client).numpy() for split in ("train", "val", "test")])
 
 
 def _placed(result: Result[Any], given: Federation, rows: Sequence[NDArray[np.int64]]) -> list[int]:
