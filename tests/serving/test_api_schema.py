@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import api_calls as calls
@@ -15,17 +16,17 @@ from coterie.data.federation import Federation
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = tmp_path_factory.mktemp("runs") / "numbers"
+@pytest.fixture  # of each test: an application that has ended once does not begin again
+def numbers(tmp_path: Path) -> Any:
+    path = tmp_path / "numbers"
     calls.train(path, coterie.WeCFL(k=2, local=calls.LOCAL), calls.federation([0, 0, 1, 1]))
     return calls.app_of(path, local=False)
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture  # of each test: an application that has ended once does not begin again
+def tables(tmp_path: Path) -> Any:
     """Two runs, one of tables with names for everything."""
-    place, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
+    place, rng = tmp_path, np.random.default_rng(0)
     clients: list[Any] = []
     for _ in range(3):
         ward = np.where(rng.random(30) > 0.5, "north", "south")
