@@ -28,7 +28,15 @@ def test_from_a_table_to_predictions(shell: commandline.Shell, tmp_path: Path) -
     table(tmp_path / "train.csv", range(8))
     table(tmp_path / "new.csv", range(20, 24))
     table(tmp_path / "plain.csv", range(20, 22), labels=False)
-    words = ("data.name=csv", "data.path=train.csv", "data.client=site", "data.y=level", "method.k=2", "rounds=6")
+    words = (
+        "data.name=csv",
+        "data.path=train.csv",
+        "data.client=site",
+        "data.y=level",
+        "method.name=wecfl",
+        "method.k=2",
+        "rounds=6",
+    )
     assert shell("run", *words, "--out", "run").code == 0
     (tmp_path / "train.csv").unlink()
 
