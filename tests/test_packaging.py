@@ -30,11 +30,16 @@ EXTRAS = {
     "network/flower": {"flower"},
     "network/security": {"flower"},
     "reproduce/figures.py": {"report"},
+    "serving/api": {"serve"},
     "serving/export": {"onnx"},
+    "serving/row_files.py": {"parquet"},
+    "serving/table_files.py": {"parquet"},
     "tools/report": {"report"},
     "tools/dashboard": {"dashboard"},
+    "tools/cli/api.py": {"serve"},
     "tools/cli/dashboard.py": {"dashboard"},
     "tools/experiments": {"sweep"},
+    "tools/setup/facts.py": {"parquet"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},
 }
 

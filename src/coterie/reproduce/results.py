@@ -56,7 +56,7 @@ def fingerprint(run: Run) -> str:
     config = configured(run, 0)
     method = build_method(config)
     tree = resolved(config, method)
-    for key in ("seed", "engine", "checkpoint_every"):
+    for key in ("seed", "engine", "checkpoint_every", "keep_checkpoints"):
         tree.pop(key, None)
     everyone = tree["participation"] == 1.0 and not tree["dropout"] and not tree["newcomers"]
     idle = frozenset(COMING_LATER) if everyone else frozenset()

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from coterie.client.runner import TaskRunner
 from coterie.core.clients import Clients
+from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
 from coterie.core.tasks import Evaluate
@@ -34,6 +35,7 @@ Run: TypeAlias = Result[Any] | str | Path
 Data: TypeAlias = Any  # a file, a table, a Federation, or an iterable of (x, y)
 
 
+@explained
 @dataclass(frozen=True)
 class Placement:
     """Where a client was put.
@@ -63,6 +65,7 @@ class Placement:
         return self.fits is False
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Placements:
     """Where the clients of a file were put; `print` shows how many went where."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.serving.assign import Run
 from coterie.serving.cluster_record import ClientRecord, RunFacts, facts_of_files, facts_of_result
@@ -72,6 +73,7 @@ class ClusterRow:
     doubtful: tuple[str, ...]
 
 
+@explained
 @dataclass(frozen=True)
 class ClusterReport:
     """The clusters of a run; `print` shows them."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from coterie.client.runner import TaskRunner
 from coterie.core.clients import number_of
+from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.naming import client_name
@@ -59,6 +60,7 @@ class Predicted:
     values: NDArray[np.float64]  # (n, outputs): probabilities of classes, or targets
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """What was predicted: how many rows, and the table itself where no file was written."""

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from coterie.core.constructors import explained
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.ensemble import Ensemble
 from coterie.core.errors import CoterieError
@@ -51,6 +52,7 @@ class _Saved:
     data: dict[str, Any]
 
 
+@explained
 @dataclass(frozen=True, eq=False)
 class ClientModel:
     """A client's own model, read back: `network` takes scaled inputs, `predict` takes samples as they are stored."""
