@@ -52,6 +52,30 @@ def test_a_new_client_is_assigned_as_by_admit(run: Path, group: int) -> None:
     assert not app.state.service.runs.only.now.kept
 
 
+def test_a_client_that_fits_no_cluster_is_said_to_fit_none(run: Path) -> None:
+    """Labels that follow neither rule: the sign of the second number, which both models ignore."""
+    x = np.random.default_rng(5).normal(size=(200, 2))
+    app, labels = calls.app_of(run), (x[:, 1] > 0).astype(int).tolist()
+    said = calls.ask(app, "/assign", {"rows": x.tolist(), "labels": labels}).json()
+    assert (said["cluster"], said["fits"]) == (None, False)
+    assert said["nearest"] in (0, 1)
+    assert said["p_value"] < 0.01
+    rows, labels = samples(1)
+    said = calls.ask(app, "/assign", {"rows": rows, "labels": labels}).json()
+    assert said["fits"] is True
+    assert said["nearest"] == said["cluster"]
+
+
+def test_clients_whose_names_are_numbers_predict_by_their_own_models(tmp_path: Path) -> None:
+    data = calls.federation([0, 0, 1, 1], names=["2", "3", "0", "1"])
+    result = calls.train(tmp_path / "run", coterie.WeCFL(k=2, local=calls.LOCAL), data)
+    app, rows = calls.app_of(tmp_path / "run"), [[1.0, 0.0], [-1.0, 0.0]]
+    for name in ("0", "1", "2", "3"):
+        said = calls.ask(app, "/predict", {"client": name, "rows": rows})
+        assert said.status_code == 200, said.text
+        assert said.json()["predictions"] == result.predict(name, np.array(rows)).tolist()
+
+
 def test_a_newcomer_is_kept_only_where_asked_and_predicts_as_served(run: Path) -> None:
     rows, labels = samples(1)
     app = calls.app_of(run, limits=Limits(newcomers=1))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import coterie
 from conftest import UNTOLD, few, raises
 from coterie import Federation, Local, WeCFL
+from coterie.core.errors import CoterieError
 from coterie.core.registry import METHODS
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.tools.cli.main import app
@@ -204,6 +205,12 @@ def test_the_command_says_it_and_exits_with_three(tmp_path: Path) -> None:
     document = json.loads(found.stdout)
     assert document["drifts"] is True
     assert [one["name"] for one in document["clients"] if one["drifts"]] == ["A"]
+    strangers = tmp_path / "strangers.csv"
+    head, *rows = other.read_text().splitlines()
+    strangers.write_text("\n".join([head, *(f"{row}-new" for row in rows)]))
+    lost = runner.invoke(app, ["watch", str(run), "--data", str(strangers)])
+    assert isinstance(lost.exception, CoterieError)  # nobody was tested, which is not the same as no drift
+    assert "Nothing could be tested" in lost.output
     first.unlink()  # without the run's data
     assert runner.invoke(app, ["watch", str(run), "--data", str(other)]).exit_code == 3
 

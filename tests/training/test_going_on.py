@@ -223,7 +223,7 @@ def trained(tmp_path: Path) -> Path:
 def test_a_table_of_new_clients_is_added_and_named(trained: Path, tmp_path: Path) -> None:
     new = table(tmp_path / "new.csv", "FE", seed=3)
     found = invoke("run", "--resume", trained, "--more", 2, "--with", new)
-    assert "2 clients added: 4 to 5" in found.stderr
+    assert "2 clients added, with the ids 4 to 5" in found.stderr
     rows = json.loads((trained / "clients.json").read_text(encoding="utf-8"))
     assert [(row["client"], row["name"]) for row in rows] == list(enumerate("ABCDEF"))
     loaded = coterie.load(trained)

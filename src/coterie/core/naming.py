@@ -9,3 +9,13 @@ def client_name(names: Sequence[str] | None, client: int) -> str:
     """client 'Ada', or client 3 for clients without names. Quotes distinguish a name from a number: client '7'."""
     known = names is not None and 0 <= client < len(names)
     return f"client '{names[client]}'" if names is not None and known else f"client {client}"
+
+
+def as_written(names: Sequence[str] | None, client: str) -> int | str:
+    """A client as a command line names it: by its name, or by its number.
+
+    Where names are numbers themselves, a number is always a name: a mistyped one must not give another client's model.
+    """
+    if names and (client in names or names[0].isdecimal()):
+        return client
+    return int(client) if client.isdecimal() else client

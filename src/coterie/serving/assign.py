@@ -208,9 +208,10 @@ class Placer:
         if served.missing or not len(served.clients.ids):
             why = served.missing[0].reason if served.missing else "it gave no answer"
             return Placement(name, None, problem=why), None
-        return self._placed(name, served), served
+        return self.judged(name, served), served
 
-    def _placed(self, name: str, served: Served) -> Placement:
+    def judged(self, name: str, served: Served) -> Placement:
+        """Where a newcomer that was admitted belongs, and whether it fits there."""
         nearest, errors, reply = int(served.assignments[0]), served.errors(0), served.clients
         shares = None if reply.shares is None else tuple(reply.shares[0].tolist())
         own = nearest >= self._many > 0  # a cluster of its own: the method says itself that none fits

@@ -66,7 +66,7 @@ def _scores(row: ClusterRow, metric: str, who: str) -> str:
     if row.mean is None:
         return f"{who}, without a score"
     spread = "" if row.spread is None else f" +- {shown(row.spread)}"
-    return f"{who}, {metric} {shown(row.mean)}{spread} (from {shown(row.worst)} to {shown(row.best)})"
+    return f"{who}, {metric} {shown(row.mean)}{spread} (worst {shown(row.worst)}, best {shown(row.best)})"
 
 
 def _everyone(found: ClusterReport) -> ClusterRow:

@@ -261,7 +261,9 @@ def _cluster(cluster: int, clients: Sequence[WatchedClient]) -> WatchedCluster:
 def _words(found: Drift) -> Iterator[str]:
     tested = sum(one.samples >= FEWEST for one in found.clients)
     rate = f"{found.alpha:.0%}" if found.alpha >= 0.01 else f"{found.alpha:g}"
-    if not found.drifts:
+    if not tested:
+        yield f"Nothing could be tested: no client of the run has {FEWEST} new samples or more."
+    elif not found.drifts:
         yield f"No drift: the clustering still fits the {tested} clients with new samples enough to tell."
     for cluster in (one for one in found.clusters if one.drifts):
         losses = (

@@ -50,7 +50,7 @@ def go_back(path: Path, round: int, say: Callable[[str], None]) -> None:
         there = ", ".join(map(str, sorted(saves))) or "none"
         raise CoterieError(
             f"{path}: has no checkpoint of round {round} to go back to; there are those of rounds {there} "
-            "(keep_checkpoints=all keeps every one from now on)",
+            "(from now on, keep_checkpoints=all checkpoint_every=1 keeps one of every round)",
             code="checkpoint-missing",
         )
     said = checkpoint.belongs_of(saves[round])

@@ -77,7 +77,7 @@ def prepared(path: Path, config: RunConfig, change: Change, say: Callable[[str],
             joined = lineage.added_to(data, build_addition(config, tree))
             check_fit(named_model(config.model.name, config.model.params, began), joined)
             write_addition(path, data, joined, tree)
-            say(f"{len(joined) - len(data)} clients added: {len(data)} to {len(joined) - 1}")
+            say(f"{len(joined) - len(data)} clients added, with the ids {len(data)} to {len(joined) - 1}")
     return config
 
 

@@ -127,6 +127,16 @@ def test_the_document_has_the_right_columns_and_runs(
     assert len(result.federation) == len(set(filter(None, map(str, make()[wanted["client"]]))))
 
 
+def test_an_amount_is_the_target_by_its_name_or_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = numbers(3)
+    cells: Cells = {"shop": [f"s{i % 4}" for i in range(ROWS)], "avg_price": x[:, 0].tolist(), "km": x[:, 1].tolist()}
+    for last in ("revenue", "takings"):
+        write(cells | {last: x[:, 2].tolist()}, Path(f"{last}.csv"))
+        assert init(f"{last}.csv").exit_code == 0
+        assert yaml.safe_load(Path(f"{last}.yaml").read_text())["data"]["y"] == last
+
+
 def test_every_line_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(hospitals(), Path("v.csv"))

@@ -40,6 +40,9 @@ def assignment(run: str, found: Assignment, kept: str | None) -> Json:
     out: Json = {
         "run": run,
         "cluster": found.cluster,
+        "nearest": found.nearest,
+        "fits": found.fits,
+        "p_value": found.p_value,
         "confidence": found.confidence,
         "shares": None if found.shares is None else list(found.shares),
         "tested": int(reply.n[0]),
@@ -76,7 +79,7 @@ def runs(all_runs: dict[str, ServedRun]) -> Json:
                 "name": name,
                 "method": _method(run),
                 "round": run.round,
-                "clients": len(run.result.known),
+                "clients": int((run.result.assignments >= 0).sum()),
                 "clusters": run.result.summary.clusters,
                 "accuracy": _number(run.result.summary.accuracy),
                 "loss": _number(run.result.summary.loss),

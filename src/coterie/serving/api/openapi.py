@@ -123,7 +123,9 @@ def _prediction() -> Json:
 
 def _assignment() -> Json:
     shares = {"type": ["array", "null"], "items": {"type": "number"}}
-    properties = {"run": {"type": "string"}, "cluster": {"type": "integer"}, "confidence": NUMBER, "shares": shares}
+    place: Json = {"type": ["integer", "null"]}
+    properties = {"run": {"type": "string"}, "cluster": place, "nearest": place, "fits": {"type": ["boolean", "null"]}}
+    properties |= {"p_value": NUMBER, "confidence": NUMBER, "shares": shares}
     properties |= {"tested": {"type": "integer"}, "accuracy": NUMBER, "loss": NUMBER}
     properties |= {"kept": {"type": ["string", "null"]}, "warnings": {"type": "array", "items": {"type": "string"}}}
     return _object(properties, [name for name in properties if name != "warnings"])

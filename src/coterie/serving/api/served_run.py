@@ -25,8 +25,17 @@ from coterie.serving.api.limits import Limits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
+from coterie.serving.assign import Placer
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import Served, answer, as_inputs, cluster_models, cluster_of, stored_inputs
+from coterie.training.inference import (
+    Served,
+    answer,
+    as_inputs,
+    cluster_models,
+    cluster_of,
+    network_of,
+    stored_inputs,
+)
 from coterie.training.matching import as_federation
 from coterie.training.result import Result
 
@@ -58,7 +67,10 @@ class Assignment:
     """Where a new client belongs."""
 
     served: Served
-    cluster: int
+    cluster: int | None  # None where none fits
+    nearest: int | None  # by the method's rule, whether or not it fits; None: a cluster of its own
+    fits: bool | None  # None where that cannot be said
+    p_value: float | None
     confidence: float | None  # None where clients share in several clusters
     shares: tuple[float, ...] | None
     warnings: tuple[str, ...]
@@ -148,7 +160,7 @@ class ServedRun:
         known = self.result.known
         if not isinstance(known, Federation | DataRecord):
             return self._of_cluster(cluster_of(self.result, client))
-        found = self._ready.get(("client", client), partial(self.result.network, client=client))
+        found = self._ready.get(("client", client), partial(network_of, self.result, client))
         assigned = self._assignments[client] if client < len(self._assignments) else -1
         return Place(found, assigned if assigned >= 0 else None, scale_of(known, client), target_of(known, client))
 
@@ -216,13 +228,21 @@ class ServedRun:
             self._newcomers[asked.keep] = served
             self._ready.drop(("newcomer", asked.keep))
         sure, shares = served.confidence(0), served.clients.shares
+        judged = self._placer.judged("the client", served)
         return Assignment(
             served,
-            cluster,
+            None if judged.fits is False else cluster,
+            None if judged.fits is False and judged.nearest is None else cluster,
+            judged.fits,
+            judged.p_value,
             None if math.isnan(sure) else sure,
             None if shares is None else tuple(shares[0].tolist()),
             told,
         )
+
+    @cached_property
+    def _placer(self) -> Placer:
+        return Placer(self.result)
 
     def _federation(self, asked: AssignRequest) -> tuple[Federation, tuple[str, ...]]:
         """The samples of a new client as those that the run was trained on, and what was warned of."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coterie.core.naming import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def explain(
     from coterie.network.load_any import load
 
     result = load(run, trust=tuple(trust or ()))
-    named = client in (result.known.names or ())
-    found = result.explain(client if named or not client.isdigit() else int(client))
+    found = result.explain(as_written(result.known.names, client))
     if as_json:
         import json
 

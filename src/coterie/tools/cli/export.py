@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.core.naming import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
@@ -108,10 +109,7 @@ def _cards(result: Result[Any], place: Path, cluster: int | None, client: str | 
 
 
 def _client(result: Result[Any], client: str | None) -> int | str | None:
-    """A name, or the number of a client where none has this name."""
-    if client is None or client in (result.known.names or ()):
-        return client
-    return int(client) if client.isdigit() else client
+    return None if client is None else as_written(result.known.names, client)
 
 
 def _lines(paths: list[Path]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from coterie.core.naming import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 
@@ -27,17 +29,16 @@ def forget(
     from coterie.serving.forget import STAYS
     from coterie.serving.forget import forget as take_out
 
-    number = int(client) if client.isdigit() and not _is_name(run, client) else client
-    found = take_out(run, number, trust=tuple(trust or ()))
+    found = take_out(run, as_written(_names(run), client), trust=tuple(trust or ()))
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(found) | {"stays": STAYS}, indent=2) + "\n")
         return
     typer.echo(str(found))
 
 
-def _is_name(run: Path, client: str) -> bool:
-    """Whether a number is the name of a client of this run."""
+def _names(run: Path) -> Sequence[str] | None:
+    """Of the clients of this run, where they have names."""
     from coterie.training import serving_file
 
     said = serving_file.read(run, None)
-    return said is not None and client in (said.data.names or ())
+    return None if said is None else said.data.names

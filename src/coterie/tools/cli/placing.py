@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.core.naming import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
@@ -100,10 +101,9 @@ def predict(
     if client is not None and cluster is not None:
         raise CoterieError("--client and --cluster: give one of them", code="option-conflict")
     result = _loaded(run, trust)
-    named = client is None or client in (result.known.names or ()) or not client.isdecimal()
     found = predict_table(
         *(result, data, out),
-        client=client if client is None or named else int(client),
+        client=None if client is None else as_written(result.known.names, client),
         cluster=cluster,
         y=y,
         client_column=client_column,

@@ -23,13 +23,17 @@ def watch(
 ) -> None:
     """Test on new samples of known clients whether the clustering still fits. Exit code 0: it does, 3: drift.
 
+    Where no client could be tested, that is an error (exit code 2).
+
     Example: coterie watch runs/a --data today.csv
     """
     import dataclasses
     import json
     import sys
 
+    from coterie.core.errors import CoterieError
     from coterie.network.load_any import load
+    from coterie.serving.watch import FEWEST
     from coterie.serving.watch import watch as test
     from coterie.training.build import build_addition
     from coterie.training.config import RunConfig, read, read_file
@@ -44,5 +48,11 @@ def watch(
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         typer.echo(str(found))
+    if not any(one.samples >= FEWEST for one in found.clients):
+        raise CoterieError(
+            f"{new}: nothing could be tested; clients are found by the names that the run has "
+            f"(coterie clusters {run} --csv F), and need {FEWEST} samples or more",
+            code="data-empty",
+        )
     if found.drifts:
         raise typer.Exit(DRIFT)

@@ -43,8 +43,8 @@ OWNERS = (
 )
 TARGETS = (
     *("target", "label", "class", "outcome", "y", "diagnosis", "response", "result", "survived", "churn", "default"),
-    *("price", "sales", "demand", "load", "rating", "score", "quality", "amount", "cost"),
 )
+AMOUNTS = ("price", "sales", "revenue", "demand", "load", "rating", "score", "quality", "amount", "cost")  # or inputs
 TIMES = ("timestamp", "datetime", "date", "time", "when", "day")
 KEYS = ("id", "uuid", "guid", "index", "key", "number", "no", "name")
 SPLITS = {"train", "val", "validation", "test"}
@@ -116,6 +116,10 @@ def target_of(file: File, client: str, split: Sequence[str]) -> Guess:
         for column in free:
             if words_in(column.name)[-1] == word:
                 return Guess(column.name, f"the name says what is predicted; {_kind(column)}")
+    for column in reversed(free):  # 'price' or the last column, but not 'avg_price' among others
+        name = words_in(column.name)
+        if name[-1] in AMOUNTS and (len(name) == 1 or column is free[-1]):
+            return Guess(column.name, f"the name may say what is predicted; {_kind(column)}")
     for column in reversed(free):
         if column.kind in ("number", "boolean") or len(column.values) <= CLASSES:
             return Guess(column.name, f"the last column that can be predicted; {_kind(column)}")
