@@ -71,6 +71,14 @@ def test_a_rounds_seconds_on_a_slow_link_of_the_server() -> None:
     assert found.wire_seconds == pytest.approx((found.down + found.up) / 1000)
 
 
+def test_halves_tries_its_split_on_held_out_halves_over_the_network() -> None:
+    """A reply about half of a client's samples is a valid one, for odd numbers of samples too."""
+    found = trial("method.name=halves", "local.steps=20", "local.batch=8", "local.lr=0.1", rounds=4)
+    told = [one.reason for event in found.result.history for one in event.counted]
+    assert any("became" in reason for reason in told)  # so that a trial is on from the second round
+    assert not [missing for event in found.result.history for missing in event.missing]
+
+
 # ---------------------------------------------------------------------------------------------- messages and bytes
 
 

@@ -39,6 +39,7 @@ def app(run: Path) -> Any:
         ({"client": 0, "rows": ROWS, "prob": True}, (422, "request-invalid", "prob")),
         ({"client": 0, "rows": ROWS, "proba": 1}, (422, "request-invalid", "proba")),
         ({"client": True, "rows": ROWS}, (422, "request-invalid", "client")),
+        ({"client": 0, "rows": [[True, 2.0]]}, (422, "data-type", "rows")),
         ({"client": 1.5, "rows": ROWS}, (422, "request-invalid", "client")),
         ({"client": 4, "rows": ROWS}, (422, "client-unknown", "client")),
         ({"client": -1, "rows": ROWS}, (422, "client-unknown", "client")),

@@ -7,7 +7,7 @@ round goes on without it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,7 +16,7 @@ from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.naming import client_name
-from coterie.core.tasks import Task
+from coterie.core.tasks import Evaluate, Task
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
 from coterie.network.protocol.messages import (
     PROTOCOL,
@@ -288,20 +288,21 @@ class NetworkEngine:
         if (report.run, report.client, report.round, report.task) != meant:
             raise WireError("answered a different request")
         check_answers(report.answers, who.tasks, self._plan.size)
-        self._check_size(client, report)
+        self._check_size(client, report, who.tasks)
         if report.afresh:
             self._say(f"{client_name(self.registry.names, client)} had lost its state and started with a new one")
         if visit.keep and report.wrote is not None:
             self.memory.write(client, {VERSION: torch.tensor(report.wrote)})
         answers.add(client, report.answers)
 
-    def _check_size(self, client: int, report: VisitReply) -> None:
+    def _check_size(self, client: int, report: VisitReply, tasks: Sequence[Task | None]) -> None:
         """A client's weight is the sample count it announced. If its data changed, it must introduce itself again."""
         said, tested = self.registry.known[client].train, self.registry.known[client].test
-        for answer in report.answers:
-            if isinstance(answer, EvaluateAnswer) and answer.n not in (0, said, tested):
+        for task, answer in zip(tasks, report.answers, strict=True):
+            halves = (said // 2, said - said // 2) if isinstance(task, Evaluate) and task.half is not None else ()
+            if isinstance(answer, EvaluateAnswer) and answer.n not in (0, said, tested, *halves):
                 raise WireError(
-                    f"was evaluated on {answer.n} samples, but announced {tested} test samples",
+                    f"was evaluated on {answer.n} samples, but announced {said} for training and {tested} for tests",
                     code="wire-answer-invalid",
                 )
             if isinstance(answer, FitAnswer | ScoreAnswer) and answer.n != said:

@@ -37,7 +37,7 @@ class PredictRequest:
         if (client is None) == (cluster is None):
             given = "neither is given" if client is None else "both are given"
             raise _wrong("client", f"write either client or cluster; {given}")
-        rows, count = _rows(tree["rows"], limits)
+        rows, count = _rows(tree["rows"], limits, b"true" in body or b"false" in body)
         return PredictRequest(_text(tree, "run"), client, cluster, rows, count, _flag(tree, "proba"))
 
 
@@ -54,7 +54,7 @@ class AssignRequest:
     def read(body: bytes, limits: Limits) -> AssignRequest:
         """From the body of a request."""
         tree = _object(body, ("run", "rows", "labels", "keep"), ("rows", "labels"))
-        rows, count = _rows(tree["rows"], limits)
+        rows, count = _rows(tree["rows"], limits, b"true" in body or b"false" in body)
         labels, keep = tree["labels"], _text(tree, "keep")
         if not isinstance(labels, list):
             raise _wrong("labels", "expected a list, one label for each row")
@@ -85,8 +85,8 @@ def _object(body: bytes, known: Sequence[str], required: Sequence[str]) -> dict[
     return tree
 
 
-def _rows(rows: object, limits: Limits) -> tuple[Any, int]:
-    """Samples as a list, or as a table {column: values}; and how many there are."""
+def _rows(rows: object, limits: Limits, booleans: bool) -> tuple[Any, int]:
+    """Samples as a list, or as a table {column: values}; and how many there are. booleans: the body may have some."""
     if isinstance(rows, dict):
         if not rows or not all(isinstance(values, list) for values in rows.values()):
             raise _wrong("rows", "expected a list of values for each column: {column: [values]}")
@@ -106,7 +106,13 @@ def _rows(rows: object, limits: Limits) -> tuple[Any, int]:
         )
     if isinstance(rows, list) and isinstance(rows[0], dict):
         return _columns(rows), count
+    if booleans and isinstance(rows, list) and _has_boolean(rows):
+        raise RequestError("rows: true and false are not numbers; write 1 and 0", code="data-type", field="rows")
     return rows, count
+
+
+def _has_boolean(rows: list[Any]) -> bool:
+    return any(isinstance(one, bool) or (isinstance(one, list) and _has_boolean(one)) for one in rows)
 
 
 def _columns(rows: list[Any]) -> Mapping[str, list[Any]]:
