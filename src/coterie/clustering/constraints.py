@@ -16,6 +16,11 @@ def cluster_means(labels: Tensor, points: Tensor, n: Tensor) -> tuple[Tensor, Te
     return (share / total[:, None]) @ points.double(), total
 
 
+def constrained(labels: Tensor, points: Tensor, n: Tensor, pins: Tensor, smallest: int) -> Tensor:
+    """The clusters, changed as little as pins (-1 for a free client) and the smallest size ask for."""
+    return at_least(with_pins(labels, points, n, pins), points, n, smallest, exempt=pins >= 0)
+
+
 def with_pins(labels: Tensor, points: Tensor, n: Tensor, pins: Tensor) -> Tensor:
     """Clients of one pin in one cluster, clients of different pins in different ones; pins (clients,) are -1 for free.
 

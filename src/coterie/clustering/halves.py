@@ -103,12 +103,17 @@ def spread(labels: Tensor, sampled: Tensor, points: Tensor, n: Tensor) -> Tensor
     """Labels of all points, from those of a sample: the rest joins the nearest of the sample's means."""
     if len(sampled) == len(points):
         return labels
-    means, _ = cluster_means(labels, points[sampled], n[sampled])
-    middle = means.mean(0)  # distances are taken from here, so that none is the difference of two large numbers
-    apart = (means - middle).to(points.dtype)
-    found = (apart.square().sum(1) - 2 * (points - middle.to(points.dtype)) @ apart.T).argmin(1)
+    found = nearest(labels, points[sampled], n[sampled], points)
     found[sampled] = labels
     return found
+
+
+def nearest(labels: Tensor, points: Tensor, n: Tensor, others: Tensor) -> Tensor:
+    """The cluster whose mean is nearest to each of the other points (m,); every label up to the largest is used."""
+    means, _ = cluster_means(labels, points, n)
+    middle = means.mean(0)  # distances are taken from here, so that none is the difference of two large numbers
+    apart = (means - middle).to(others.dtype)
+    return (apart.square().sum(1) - 2 * (others - middle.to(others.dtype)) @ apart.T).argmin(1)
 
 
 def ward(points: Floats, weights: Floats) -> list[tuple[int, int]]:

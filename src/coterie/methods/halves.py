@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from coterie.clustering.averaging import weigh
-from coterie.clustering.constraints import at_least, with_pins
+from coterie.clustering.constraints import constrained
 from coterie.clustering.halves import halves_evidence, sample_of, spread, told
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
@@ -72,21 +72,21 @@ class Halves:
         return new.next_trial(state, trained[0], split and not self.pinned)  # pins are not up for trial
 
     def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:
-        """Cluster again wherever there are new looks."""
-        state = state.looked(first, second)
+        """Cluster again wherever there are new looks; among many clients, a few new ones join what is there."""
+        state, pinned = state.looked(first, second), (self.pinned and cohort.roster.groups) or ByClient.empty()
         for group in state.group_of[state.labels.at(first.ids)].unique().tolist():
+            if not state.is_due(group, first.ids):
+                state = state.joined_nearest(group, first.ids[~pinned.has(first.ids)], cohort.rng)
+                continue
             ids, looks, n = state.of_group(group)
             now = len(state.labels.at(ids).unique())
             sampled = sample_of(len(ids), cohort.rng)
             evidence = halves_evidence(looks[sampled, 0], looks[sampled, 1], n[sampled])
             points = (looks[:, 0] + looks[:, 1]) / 2
             labels = spread(evidence.labels(evidence.keep_or_change(now)), sampled, points, n)
-            pins = ((cohort.roster.groups if self.pinned else None) or ByClient.empty()).at(ids, default=-1)
-            labels = with_pins(labels, points, n, pins)
-            labels = at_least(labels, points, n, self.smallest, exempt=pins >= 0)
+            labels = constrained(labels, points, n, pinned.at(ids, default=-1), self.smallest)
             state, k = state.regrouped(group, ids, labels), int(labels.max()) + 1
-            if k != now:
-                cohort.counted.append(told(evidence, k, now, len(ids), len(state.centers)))
+            cohort.counted.extend([told(evidence, k, now, len(ids), len(state.centers))] if k != now else [])
         return state
 
     def predictor(self, state: Halved) -> Evaluate:

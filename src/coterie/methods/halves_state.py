@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import mean_by, weigh
+from coterie.clustering.halves import MOST, nearest, sample_of
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.references import Own, Pick
@@ -27,6 +30,7 @@ from coterie.methods.halves_trial import (
 from coterie.methods.hard_clusters import Clusters, averaged
 
 SLOT = "halves.personal"  # where a client keeps its own model
+MORE = 1.1  # times as many looks as before: then a group of many clients is divided anew
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,6 +80,21 @@ class Halved(Clusters):
         """The clients of a group that were looked at: ids, looks (n, 2, d) and numbers of samples."""
         ids = self.looks.ids[self.group_of[self.labels.at(self.looks.ids)] == group]
         return ids, self.looks.at(ids), self.samples.at(ids)
+
+    def is_due(self, group: int, new: Tensor) -> bool:
+        """Whether a group is divided anew after these looks: always, or with many looks after every tenth more."""
+        looked = self.looks.ids[self.group_of[self.labels.at(self.looks.ids)] == group]
+        before = len(looked) - int(torch.isin(looked, new).sum())
+        return before <= MOST or math.floor(math.log(len(looked), MORE)) > math.floor(math.log(before, MORE))
+
+    def joined_nearest(self, group: int, new: Tensor, rng: np.random.Generator) -> Halved:
+        """These clients, as far as they are of the group, join its cluster with the nearest looks, by a sample."""
+        here = self.looks.ids[self.group_of[self.labels.at(self.looks.ids)] == group]
+        mine = torch.isin(here, new)
+        known, joining = here[~mine][sample_of(int((~mine).sum()), rng)], here[mine]
+        clusters, rows = self.labels.at(known).unique(return_inverse=True)
+        found = nearest(rows, self.looks.at(known).mean(1), self.samples.at(known), self.looks.at(joining).mean(1))
+        return dataclasses.replace(self, labels=self.labels.put(joining, clusters[found]))
 
     def regrouped(self, group: int, ids: Tensor, labels: Tensor) -> Halved:
         """The state in which these clients of a group are divided like this.
