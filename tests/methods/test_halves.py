@@ -20,7 +20,7 @@ from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import Halves
 from coterie.methods.halves_state import SLOT, Halved
-from coterie.methods.halves_trial import AFTER, BEFORE, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
+from coterie.methods.halves_trial import AFTER, BEFORE, LONGEST, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
 ROSTER = make_roster({0: 10, 3: 10, 4: 10, 7: 10})
@@ -203,7 +203,7 @@ def test_clients_count_by_their_held_out_samples_and_a_regression_by_its_error()
 
 
 def test_a_trial_lasts_some_rounds_and_until_half_of_the_clients_have_measured() -> None:
-    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0,) * 4, (0,) * 4, (0,) * 4))
+    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0,) * 4, (0,) * 4, (1,) * 4))
     assert not dataclasses.replace(trial, rounds=ROUNDS - 1).is_over(4)
     assert dataclasses.replace(trial, rounds=ROUNDS).is_over(8)
     assert not dataclasses.replace(trial, rounds=ROUNDS).is_over(9)
@@ -227,7 +227,7 @@ def test_a_split_that_does_not_serve_is_taken_back_and_not_tried_again_soon() ->
 
 def test_a_split_or_personal_models_that_serve_better_are_kept() -> None:
     method = Halves(local=LOCAL)
-    state, _, _ = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.9,) * 4, (0.9,) * 4)
+    state, _, _ = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.9,) * 4, (0.8,) * 4)
     assert (len(state.centers), state.kind, state.trial.on, state.refused) == (2, AFTER, False, False)
     state, _, _ = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.6,) * 4, (0.9,) * 4)
     assert (len(state.centers), state.kind, state.trial.on) == (2, PERSONAL, False)
@@ -235,6 +235,24 @@ def test_a_split_or_personal_models_that_serve_better_are_kept() -> None:
     ask = ScriptedAsk([fitted({0: (2.0, 2.0)}), fitted({})])
     method.round(state, make_cohort([0], ROSTER, 1), ask)
     assert [fit.half for fit in ask.asked[0]] == [None, None]
+
+
+def test_a_draw_for_personal_models_is_tried_on_without_the_clusters_before() -> None:
+    """They are scored from the next round on, all still on one half, until it is clear or LONGEST rounds are over."""
+    method = Halves(local=LOCAL)
+    state, _, told = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.9,) * 4, (0.9,) * 4)
+    assert (len(state.centers), state.kind, state.trial.rounds, state.trial.of_split) == (2, AFTER, 1, False)
+    assert "the clusters after it are kept" in told
+    draw = dataclasses.replace(state.trial.measured(judged((0.5,) * 4, (0, 1, 0, 1))), rounds=LONGEST - 1)
+    assert not draw.is_over(4)
+    assert dataclasses.replace(draw, rounds=LONGEST).is_over(4)
+    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.5,) * 4, (0.9,) * 4), models(9, 9, 9, 9)])
+    state = dataclasses.replace(state, trial=dataclasses.replace(state.trial, rounds=ROUNDS - 1))
+    state = method.round(state, make_cohort([0, 3, 4, 7], ROSTER, 7), ask)
+    assert [task.half for task in ask.asked[0]] == [0, 1, 1, 0]
+    assert (state.kind, state.trial.on) == (PERSONAL, False)
+    again = dataclasses.replace(state, visits=10.0).visited(4)  # anchors are taken anew
+    assert not again.next_trial(again, models(0, 2, 4, 6), split=True).trial.on  # clusters that only pull
 
 
 def test_until_a_trial_is_over_the_kind_that_is_ahead_predicts() -> None:

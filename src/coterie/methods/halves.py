@@ -41,11 +41,12 @@ class Halves:
 
     look: PositiveInt = 50  # local steps of a look, on each half
     sketch: PositiveInt = 256  # numbers that stand for an update
-    mu: NonNegativeFloat = 1.0  # the pull of a client's own model towards its cluster's
+    mu: NonNegativeFloat = 0.3  # the pull of a client's own model towards its cluster's
     smallest: PositiveInt = 1  # clients of a cluster; smaller ones join the most similar cluster
     pinned: bool = False  # clients of one given group (data.group) stay together, and apart from other groups
     local: Local = Local()
     paper: ClassVar[str] = "this library"
+    revision: ClassVar[int] = 1  # personal models are tried on where a trial ends in a draw
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:
         """One cluster, which everyone is measured from."""
@@ -60,7 +61,6 @@ class Halves:
         due = met[:0] if state.refused else met[~state.looks.has(met)]
         looks = looks_of(state, due, self.local, self.look) if len(due) else []
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
-        verdicts = [reply for reply in replies if isinstance(reply, Evaluated)]
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
         new = state
         if looks and len(trained[-1].ids):
@@ -68,7 +68,7 @@ class Halves:
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weigh(trained[0], "size"))
         split = len(new.centers) > len(state.centers)
         if state.trial.on and (state.trial.of_split or not split):
-            return new.tried(verdicts, trained[1], split, cohort)
+            return new.tried([r for r in replies if isinstance(r, Evaluated)], trained[1], split, cohort)
         return new.next_trial(state, trained[0], split and not self.pinned)  # pins are not up for trial
 
     def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:

@@ -67,7 +67,10 @@ class Halved(Clusters):
             return dataclasses.replace(self, visits=visits)
         looks, groups = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers))
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
-        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=UNTRIED)
+        verdict = (
+            RIGHT if self.kind == PERSONAL else UNTRIED
+        )  # clusters that only pull on personal models need no trial
+        return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
         """The state that knows these clients' looks."""
@@ -174,13 +177,16 @@ class Halved(Clusters):
         if not trial.of_split:
             if kind == PERSONAL:
                 cohort.counted.append(trial.told(kind, len(self.centers)))
-            return dataclasses.replace(self, trial=none, kind=max(kind, AFTER), verdict=PERSONAL_TRIED)
+            verdict = self.verdict if self.verdict == RIGHT else PERSONAL_TRIED
+            return dataclasses.replace(self, trial=none, kind=max(kind, AFTER), verdict=verdict)
         if kind == BEFORE:
             groups, rows = self.group_of.unique(return_inverse=True)
             labels = ByClient(self.labels.ids, rows[self.labels.values])
             kept = dataclasses.replace(self, centers=trial.before[groups], labels=labels, group_of=groups)
         cohort.counted.append(trial.told(kind, len(kept.centers)))
         verdict = REFUSED if kind == BEFORE else RIGHT
+        if kind != PERSONAL and trial.is_draw(kind):
+            none = dataclasses.replace(none, rounds=1)  # personal models are there already: score them next time
         return dataclasses.replace(kept, trial=none, kind=max(kind, AFTER), verdict=verdict)
 
     def _numbers(self, group: int, count: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ has seen all classes often beats those of clusters. So when Halves splits cluste
 and after, and a personal one per client, are trained side by side for some rounds, on one half of every client's
 samples. Each client measures them on the other half when it is visited. The simplest of the three that no other beats
 clearly is kept, and trained on all samples from then on. Where nothing was split, clients may still all differ: then
-personal models alone are tried against those of the clusters.
+personal models alone are tried against those of the clusters; so they are on, where a trial ends in a draw for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coterie.core.replies import Evaluated
 BEFORE, AFTER, PERSONAL = 0, 1, 2  # what may serve a client, the simplest first
 NAMES = ("the clusters before the split", "the clusters after it", "personal models")
 UNTRIED, REFUSED, RIGHT, PERSONAL_TRIED = 0, -1, 1, 2  # verdicts: on a split, or none was made and personal ones tried
-ROUNDS = 5  # that a trial takes at least
+ROUNDS, LONGEST = 5, 20  # that a trial takes at least; personal models alone are tried until it is clear, or so long
 SETTLED = 2.0  # visits per client until personal models are tried though nothing was split
 
 
@@ -65,7 +65,13 @@ class Trial:
 
     def is_over(self, clients: int) -> bool:
         """Whether it had its rounds, and half of the clients that were met have measured."""
-        return self.rounds >= ROUNDS and 2 * len(self.scores.ids) >= clients
+        clear = self.of_split or self.rounds >= LONGEST or not self.is_draw(AFTER)
+        return self.rounds >= ROUNDS and 2 * len(self.scores.ids) >= clients and clear
+
+    def is_draw(self, kind: int) -> bool:
+        """Whether personal models are neither clearly better nor clearly worse than this kind."""
+        gain, error = self.gain(PERSONAL, kind)
+        return abs(gain) <= error
 
     def best(self) -> int:
         """The simplest that no other beats by more than one standard error."""

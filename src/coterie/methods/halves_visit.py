@@ -18,13 +18,15 @@ from coterie.methods.halves_trial import PERSONAL
 def work_of(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit | Evaluate]:
     """Train the clusters' models; on trial also those before the split and personal ones, all on one half.
 
-    Where nothing was split, the clusters' models are trained on all samples as ever, and come first: they are those of
-    FedAvg to the bit. With many clients a model owes little to the samples of one, and what it owes counts against
-    personal models.
+    Where there is one cluster, its model is trained on all samples as ever, and comes first: it is that of FedAvg to
+    the bit. With many clients a model owes little to the samples of one, and what it owes counts against personal
+    models.
     """
     before, after, own = state.kinds()
     half: Literal[0] | None = 0 if state.trial.on else None
-    tasks: list[Fit | Evaluate] = [Fit(after, local=local, half=half if state.trial.of_split else None)]
+    tasks: list[Fit | Evaluate] = [
+        Fit(after, local=local, half=half if state.trial.of_split or len(state.centers) > 1 else None)
+    ]
     if state.trial.rounds > 0:  # all were trained: score them on the half that none is trained on
         kinds = (before, after, own) if state.trial.of_split else (after, own)
         tasks += [Evaluate((kind,), split="train", half=1, on=met) for kind in kinds]
