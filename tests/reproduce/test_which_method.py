@@ -24,12 +24,12 @@ class Stored:
 
 
 def scored(scores: Mapping[str, float], cases: Sequence[str]) -> Stored:
-    """One seed of these contenders on these federations."""
+    """One seed on these federations; contenders that are not named score 50."""
     made = {}
     for name, run in RUNS.items():
         _, case, contender = name.split("/")
-        if case in cases and contender in scores:
-            value = scores[contender] / 100
+        if case in cases:
+            value = scores.get(contender, 50.0) / 100
             curve = {"accuracy": [value] * 3, "clusters": [2] * 3}
             made[run.name] = [Outcome(run.name, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})]
     return Stored(made)
@@ -44,7 +44,7 @@ def test_every_federation_is_of_one_kind() -> None:
 def test_what_is_best_and_what_is_near_it_is_said() -> None:
     scores = {"halves": 90.0, "fedavg": 70.0, "ditto": 80.0, "wecfl-auto": 89.5, "wecfl-true": 91.0}
     text = which_method(scored(scores, ["digits-rotated-4", "mnist-rotated-6"]), RUNS)
-    assert "10 so far, 1 seed in common" in text
+    assert "its runs on 2 of 24 federations, on which every contender was run, with 1 seed." in text
     assert (
         "**halves** has the highest mean, 90.0; within a point: wecfl-auto (89.5). For comparison: fedavg 70.0" in text
     )
@@ -57,8 +57,16 @@ def test_what_is_best_and_what_is_near_it_is_said() -> None:
 def test_where_another_is_ahead_it_is_named() -> None:
     text = which_method(scored({"halves": 71.8, "fedavg": 64.8, "ditto": 80.6}, ["har-people"]), RUNS)
     assert "**ditto** has the highest mean, 80.6; no other is within a point." in text
-    assert "For comparison: halves 71.8, fedavg 64.8." in text
+    assert "For comparison: halves 71.8, fedavg 64.8, local 50.0." in text
     assert "| ditto |  | 80.6 |  |" in text  # none of them held out
+
+
+def test_a_federation_counts_when_every_contender_was_run_on_it() -> None:
+    some = scored({"halves": 90.0}, ["digits-rotated-4"])
+    some.outcomes = {name: found for name, found in some.outcomes.items() if not name.endswith("/ditto")}
+    text = which_method(some, RUNS)
+    assert "its runs on 0 of 24 federations" in text
+    assert text.count("Nothing was run yet.") == len(KINDS)
 
 
 def test_both_pages_are_written() -> None:

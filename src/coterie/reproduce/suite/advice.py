@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coterie.reproduce.cell import Outcomes, Run
+from coterie.reproduce.suite.cases import CASES
 from coterie.reproduce.suite.contenders import K_METHODS
 from coterie.reproduce.suite.scores import NOT_TOLD, TOLD, OnCase, read
 from coterie.reproduce.suite.targets import OURS
@@ -17,8 +18,9 @@ INTRODUCTION = """\
 # Which method for my data?
 
 Written by `coterie reproduce --report` from [the suite](suite.md): every number and every order below is computed from
-its runs, {runs} so far, {seeds}. Scores are accuracies in percent (100 R² for the regression), and all methods had the
-same budget of local steps. Half of the federations were used to develop Halves; *held out* counts the others alone.
+its runs on {federations} of {all} federations, on which every contender was run, with {seeds}. Scores are accuracies in
+percent (100 R² for the regression), and all methods had the same budget of local steps. Half of the federations were
+used to develop Halves; *held out* counts the others alone.
 
 If you do not know what kind of clients you have, you need not choose: [`coterie inspect`](inspect.md) says whether they
 form groups before anything is trained, and [`halves`](halves.md), the default of `coterie run`, measures it as it goes.
@@ -66,11 +68,10 @@ KINDS = (
 
 def which_method(results: Outcomes, runs: Mapping[str, Run]) -> str:
     """The page."""
-    cases = [one for one in read(results, runs) if OURS in one.runs and one.seeds()]
-    counted = sum(len(by_seed) for one in cases for by_seed in one.runs.values())
-    seeds = sorted({len(one.seeds()) for one in cases})
-    many = "no seed" if not seeds else f"{'/'.join(map(str, seeds))} seed{'s' if seeds != [1] else ''} in common"
-    lines = [INTRODUCTION.format(runs=counted, seeds=many)]
+    cases = [one for one in read(results, runs) if one.seeds(*one.expected)]  # on which everyone was run
+    seeds = sorted({len(one.seeds(*one.expected)) for one in cases})
+    many = "no seed" if not seeds else f"{'/'.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    lines = [INTRODUCTION.format(federations=len(cases), all=len(CASES), seeds=many)]
     for kind in KINDS:
         lines += _section(kind, [one for one in cases if kind.holds(one)])
     return "\n".join([*lines, *_worth(cases), "`coterie reproduce suite`"]) + "\n"
