@@ -84,8 +84,8 @@ def test_layout_and_nobody_else_reads_a_private_key(tmp_path: Path, open_umask: 
     where = tmp_path / "new" / "certs"
     standing = certificates.provide(where, ["fl.example.org"], ["a", "b"])
     assert sorted(contents(where)) == [
-        *("ca.crt", "ca.key", "clients/a/a", "clients/a/a.pub", "clients/a/ca.crt"),
-        *("clients/b/b", "clients/b/b.pub", "clients/b/ca.crt", "server.key", "server.pem"),
+        *("ca.crt", "ca.key", "clients/a/a", "clients/a/a.pub", "clients/a/ca.crt", "clients/a/valid-until"),
+        *("clients/b/b", "clients/b/b.pub", "clients/b/ca.crt", "clients/b/valid-until", "server.key", "server.pem"),
     ]
     for key in ("ca.key", "server.key", "clients/a/a", "clients/b/b"):
         assert stat.S_IMODE((where / key).stat().st_mode) == 0o600
@@ -173,7 +173,7 @@ def test_more_clients_change_nothing_that_was_there(made: Path) -> None:
     standing = certificates.provide(made, clients=["c"])
     after = contents(made)
     assert {name: after[name] for name in before} == before
-    assert set(after) - set(before) == {"clients/c/c", "clients/c/c.pub", "clients/c/ca.crt"}
+    assert set(after) - set(before) == {f"clients/c/{file}" for file in ("c", "c.pub", "ca.crt", "valid-until")}
     assert not standing.issued
     assert [name for name, _ in standing.clients] == ["a", "b", "c"]
 
@@ -441,7 +441,7 @@ def test_the_command_as_json(tmp_path: Path) -> None:
         ("b", True, str(where / "clients" / "b")),
     ]
     assert all(c["fingerprint"].startswith("SHA256:") for c in told["clients"])
-    assert len(told["warnings"]) == 1
+    assert len(told["warnings"]) == 2
     assert said.stderr.startswith("warning: ")
 
 

@@ -56,6 +56,7 @@ MAY_CHANGE = (
     "stop_after",
 )  # of the settings, when a run is resumed
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
+AUDIT_LOG = "audit.jsonl"  # and there: who was let in, and who and what was refused
 PATIENCE = 0.5  # seconds to wait for the lock: a check whether the run is alive holds it for a moment
 
 
@@ -130,7 +131,7 @@ class RunDirectory:
         arithmetic: how the engine rounds (see `engines.contract.arithmetic`); another one gives other bits.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o775)  # never for everybody to write
             self._lock.acquire()
         except Timeout:
             raise CoterieError(f"{self.path}: another process is working on this run", code="run-locked") from None
@@ -331,7 +332,7 @@ def check_free(path: Path) -> None:
     """Nothing is there, or nothing but what a run that was killed in its first moment leaves (or Flower keeps)."""
     if path.is_dir() and all(
         file.name.endswith(".part")
-        or file.name in (FLOWER, LOCK)
+        or file.name in (FLOWER, AUDIT_LOG, LOCK)
         or (file.name == "checkpoints" and not any(file.iterdir()))
         for file in path.iterdir()
     ):

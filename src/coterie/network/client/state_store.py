@@ -75,7 +75,7 @@ class DirectoryStore:
         file = self._file(run, version)
         part = file.with_name(file.name + ".part")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             safetensors.torch.save_file({k: v.detach().clone().contiguous() for k, v in values.items()}, part)
             replace_durably(part, file)
         except (OSError, safetensors.SafetensorError) as error:

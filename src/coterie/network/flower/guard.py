@@ -2,9 +2,9 @@
 
 A SuperLink serves clients (fleet), its executors (runtime) and its operator (control) on one port.
 The last asks for no login: whoever reaches the port could register keys, start runs and stop them. Here only the
-machine itself may. It also reads a request whole before it asks for a key, and leaves a silent connection open for
-ever. Here a request is as large as the largest part of a message, from somebody without a key far smaller, and whoever
-connects must ask for something.
+machine itself may. It also reads a request whole before it asks for a key, answers as often as it is asked, and leaves
+a silent connection open for ever. Here a request is as large as the largest part of a message, from somebody without a
+key far smaller, nobody asks more often than a client needs to, and whoever connects must ask for something.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from coterie.network.flower import internals
+from coterie.network.flower.connections import HEADERS, Connections, place
+from coterie.network.flower.rates import Rates
+from coterie.network.security.audit import AuditEntry, no_audit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -29,7 +32,10 @@ SMALL = 1 << 16  # bytes of a request
 LARGE = 18 << 20  # and of one that carries a part of a message: an outline of 16 MiB at most, a chunk of 5
 PIECE = 30.0  # seconds between two pieces of a request
 WHOLE = 600.0  # seconds for all of it; 30 kB/s will do
-HEADERS = 20.0  # seconds in which a connection must have asked for something
+REQUESTS = 100.0  # a second that a client may send
+FAILURES = 5.0  # a second that an address may cause before it is asked for a key first
+STRANGER = b"x-coterie-stranger"  # a header: treat this request as if it came from another machine
+REFUSED = range(400, 500)  # statuses
 
 
 class TooMuchError(Exception):
@@ -39,19 +45,32 @@ class TooMuchError(Exception):
 class Guard:
     """Answers strangers on other machines for nothing but what clients need, and nobody for more than is needed."""
 
-    def __init__(self, app: Any, local: tuple[str, ...]) -> None:
-        self.app, self.local = app, local
+    def __init__(
+        self,
+        app: Any,
+        local: tuple[str, ...],
+        requests: float = REQUESTS,
+        note: Callable[[AuditEntry], None] = no_audit,
+        key_header: bytes = b"",
+    ) -> None:
+        """requests: a second, from one client. note: where refusals are written down. key_header: where a client says
+        which key is its own."""
+        self.app, self.local, self.note, self.key_header = app, local, note, key_header
+        self.clients, self.failures = Rates(requests), Rates(FAILURES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         path, peer = str(scope["path"]), (scope.get("client") or ("", 0))[0]
+        if any(name.lower() == STRANGER for name, _ in scope["headers"]):
+            peer = ""
         if path == HERE:
             await _answer(scope, receive, send, "yes", 200)
             return
-        if not path.startswith(FOR_CLIENTS) and path != "/health" and peer not in self.local:
-            await _answer(scope, receive, send, "not for clients", 403)
+        refusal = await self._refusal(scope, path, peer)
+        if refusal is not None:
+            await self._refuse(scope, receive, send, peer, *refusal)
             return
         if scope["type"] == "websocket":  # of which a SuperLink has none
             await self.app(scope, receive, send)
@@ -60,13 +79,49 @@ class Guard:
         try:
             body = await _read(scope, receive, most)
         except TooMuchError:
-            await _answer(scope, receive, send, f"more than {most} bytes", 413)
+            await self._refuse(scope, receive, send, peer, f"more than {most} bytes", 413)
             return
         except TimeoutError:
-            await _answer(scope, receive, send, "too slow", 408)
+            await self._refuse(scope, receive, send, peer, "too slow", 408)
             return
         if body is not None:  # None: gone before it had sent everything
-            await self.app(scope, _again(body, receive), send)
+            await self.app(scope, _again(body, receive), send if peer in self.local else self._watched(path, peer, send))
+
+    async def _refusal(self, scope: Scope, path: str, peer: str) -> tuple[str, int] | None:
+        """Why a request is not answered, if so, and the status that says it."""
+        if peer in self.local:
+            return None
+        for_clients = path.startswith(FOR_CLIENTS)
+        if not for_clients and path != "/health":
+            return "not for clients", 403
+        # Whoever failed often must show a key first: a neighbour behind the same address is still let in.
+        if self.failures.spent(place(peer)) and not (for_clients and await asyncio.to_thread(has_key, scope)):
+            return "too many refused requests", 503
+        # Not checked here: who claims a key that Flower does not know fails, and has to show it next time.
+        who = dict(scope["headers"]).get(self.key_header, b"").decode("latin-1") if for_clients else ""
+        # Flower's client tries again after 503, and ends after 429.
+        return None if self.clients.take(f"{place(peer)} {who}") else ("too many requests", 503)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, peer: str, why: str, status: int) -> None:
+        self._failed(str(scope["path"]), peer, why, status)
+        await _answer(scope, receive, send, why, status)
+
+    def _watched(self, path: str, peer: str, send: Send) -> Send:
+        """Count what Flower itself refuses, such as an unknown key."""
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and message["status"] in REFUSED:
+                self._failed(path, peer, "refused by Flower: an unknown key, or no such request", message["status"])
+            await send(message)
+
+        return sending
+
+    def _failed(self, path: str, peer: str, why: str, status: int) -> None:
+        if peer not in self.local:
+            self.failures.take(place(peer))
+        # An unknown address is not written down as if it were one: it is the check whether there is a guard.
+        if peer:
+            self.note(AuditEntry("request-refused", why, address=peer, path=path[:100], status=status))
 
     async def _most(self, scope: Scope, path: str, peer: str) -> int:
         """Bytes that a request may have."""
@@ -129,16 +184,21 @@ async def _answer(scope: Scope, receive: Receive, send: Send, why: str, status: 
     await PlainTextResponse(why, status, {"connection": "close"})(scope, receive, send)
 
 
-def close_to_strangers(host: str) -> None:
+def this_machine(host: str) -> tuple[str, ...]:
+    """From where it reaches itself: the loopback, or the one address that it listens on."""
+    return tuple(sorted({"127.0.0.1", "::1", host} - {"0.0.0.0", "::"}))
+
+
+def close_to_strangers(host: str, requests: float = REQUESTS, note: Callable[[AuditEntry], None] = no_audit) -> None:
     """Put a `Guard` before the SuperLink that this process is about to become."""
     from starlette.middleware import Middleware
 
-    # This machine reaches itself from the loopback, or from the one address that it listens on.
-    local = tuple({"127.0.0.1", "::1", host} - {"0.0.0.0", "::"})
-    internals.replace("flwr.superlink.extensions", "get_middleware", lambda: (Middleware(Guard, local=local),))
+    key_header = internals.FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
+    how: dict[str, Any] = {"local": this_machine(host), "requests": requests, "note": note, "key_header": key_header}
+    internals.replace("flwr.superlink.extensions", "get_middleware", lambda: (Middleware(Guard, **how),))
 
 
-def close_silent_connections() -> None:
+def close_silent_connections(connections: Connections | None = None) -> None:
     """Have the web server of this process close a connection that asks for nothing."""
     from uvicorn.config import Config
 
@@ -146,12 +206,12 @@ def close_silent_connections() -> None:
 
     def loaded(config: Any) -> None:
         load(config)
-        config.http_protocol_class = prompt(config.http_protocol_class)
+        config.http_protocol_class = prompt(config.http_protocol_class, connections)
 
     Config.load = loaded
 
 
-def prompt(protocol: Any) -> Any:
+def prompt(protocol: Any, connections: Connections | None = None) -> Any:
     """A protocol of uvicorn's that gives a connection so many seconds to say all of what it wants. (uvicorn itself
     closes one that is silent after an answer, but waits for ever for the first request, or the rest of one.)"""
 
@@ -160,6 +220,8 @@ def prompt(protocol: Any) -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if connections is not None and self.client is not None:
+                connections.speaks(self.client, self)
             self.give_time()
 
         def data_received(self, data: bytes) -> None:

@@ -21,7 +21,9 @@ HOMES: Mapping[str, tuple[str, ...]] = {
         *("SYSTEM_TIME_TOLERANCE", "TIMESTAMP_HEADER", "TIMESTAMP_TOLERANCE"),
     ),
     "flwr.common.serde": ("fab_to_proto", "run_from_proto"),
-    "flwr.proto.control_pb2": ("RegisterNodeRequest", "StartRunRequest"),
+    "flwr.proto.control_pb2": (
+        *("ListNodesRequest", "RegisterNodeRequest", "StartRunRequest", "UnregisterNodeRequest"),
+    ),
     "flwr.proto.message_pb2": ("ConfirmMessageReceivedRequest",),
     "flwr.proto.runtime_pb2": (
         *("AcquireTaskRequest", "PullAppMessagesRequest", "PullTaskInputRequest"),

@@ -29,6 +29,7 @@ from coterie.network.flower.internals import (
     Fab,
     FlowerError,
     HttpGrid,
+    ListNodesRequest,
     PullTaskInputRequest,
     PushTaskOutputRequest,
     RegisterNodeRequest,
@@ -36,22 +37,26 @@ from coterie.network.flower.internals import (
     StartRunRequest,
     SubStatus,
     TaskIdentity,
+    UnregisterNodeRequest,
     build_fab_from_disk,
     fab_to_proto,
     limit_calls,
     run_from_proto,
     runtime_client,
 )
+from coterie.network.flower.launcher import AUDIT, CONNECTIONS, REQUESTS
 from coterie.network.flower.processes import Address
+from coterie.network.security.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.security.certificates import ServerFiles, server_files
 from coterie.network.security.issuing import public_pem
-from coterie.network.server.config import ServerConfig
+from coterie.network.security.key_files import check_not_shared
+from coterie.network.server.config import Network, ServerConfig
 from coterie.network.server.run import inspect_with_clients, train_with_clients
 from coterie.network.transport import Transport
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection
 from coterie.training.result import Result
-from coterie.training.run_directory import FLOWER
+from coterie.training.run_directory import AUDIT_LOG, FLOWER
 
 APP = Path(__file__).parent / "app_template"
 PROGRAM = "flwr-serverapp"
@@ -88,18 +93,34 @@ class SuperLink:
     home: Path
     process: subprocess.Popen[bytes]
     secret: bytes
+    note: Callable[[AuditEntry], None] = no_audit
     names: dict[str, str] = field(default_factory=dict)  # of the registered clients, by public key
 
     def register(self) -> Mapping[str, str]:
-        """Register the clients whose keys were added; returns the names of all by key."""
+        """Register the clients whose keys were added, and remove those whose keys were revoked, replaced or have
+        expired; returns the names of all by key."""
         files = self.at.files()
         new = {} if files is None else {public_pem(key): name for name, key in files.clients}
         for key, name in new.items():
             if key not in self.names:
                 with self._control() as control, _ignoring_known_keys():
                     control.RegisterNode(RegisterNodeRequest(public_key=(key + "\n").encode(), name=name))
+                self.note(AuditEntry("key-added", client=name))
+        gone = {key: name for key, name in self.names.items() if key not in new}
+        for name in gone.values():
+            self.note(AuditEntry("key-removed", "revoked, replaced or expired", client=name))
+        # A SuperLink remembers a removed key for good. Where none is left, somebody may have moved the directory.
+        if new and (gone or not self.names):
+            self._remove_others(new)
         self.names = new
         return self.names
+
+    def _remove_others(self, keys: Mapping[str, str]) -> None:
+        """Have the SuperLink itself refuse every other key, also those of before this server was started."""
+        with self._control() as control:
+            for node in control.ListNodes(ListNodesRequest()).nodes_info:
+                if node.status != "unregistered" and node.public_key.decode(errors="replace").strip() not in keys:
+                    control.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
 
     def begin(self) -> int:
         """Start a Flower run; returns its id."""
@@ -158,8 +179,11 @@ class SuperLink:
 
 
 @contextmanager
-def running_superlink(at: ServerEndpoint, home: Path) -> Iterator[SuperLink]:
+def running_superlink(
+    at: ServerEndpoint, home: Path, limits: Network | None = None, audit: AuditLog | None = None
+) -> Iterator[SuperLink]:
     """A SuperLink, ended afterwards."""
+    limits = limits or Network()
     files = at.files()
     processes.check_free(at.host, at.port)
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -171,11 +195,13 @@ def running_superlink(at: ServerEndpoint, home: Path) -> Iterator[SuperLink]:
     else:
         command += ["--ssl-certfile", str(files.certificate), "--ssl-keyfile", str(files.key)]
         command += ["--ssl-ca-certfile", str(files.ca), "--enable-supernode-auth"]
-    process = processes.start(command, home)
+    more = {CONNECTIONS: str(limits.connections), REQUESTS: str(limits.requests)}
+    more |= {} if audit is None else {AUDIT: str(audit.path.absolute())}
+    process = processes.start(command, home, more)
     try:
         processes.wait_for_port(process, at.address, home, "flower-superlink", START)
         check_guard(at.address)
-        yield SuperLink(at, home, process, secret.read_bytes())
+        yield SuperLink(at, home, process, secret.read_bytes(), no_audit if audit is None else audit.note)
     finally:
         processes.stop(process)
         secret.unlink(missing_ok=True)
@@ -188,16 +214,18 @@ def check_guard(at: Address) -> None:
     fix = "install the release of flwr that coterie[flower] asks for"
     with httpx.Client(verify=context, timeout=CALL[1], trust_env=False) as client:
         status = client.get(f"{url}{guard.HERE}").status_code
+        as_stranger = client.post(f"{url}{CONTROL}", headers={guard.STRANGER.decode(): "1"}).status_code
     if status != httpx.codes.OK:
         raise CoterieError(
             f"the guard in front of the SuperLink does not answer (HTTP {status}): {fix}", code="network-process-failed"
         )
-    if at.host != "127.0.0.1":
-        return
-    # As another machine would ask; not every system has a second address to ask from.
-    stranger = httpx.HTTPTransport(verify=context, local_address="127.0.0.2")
-    with httpx.Client(transport=stranger, timeout=CALL[1], trust_env=False) as client, suppress(httpx.ConnectError):
-        status = client.post(f"{url}{CONTROL}").status_code
+    statuses = [as_stranger]
+    # As another machine would ask, really; not every system has a second address to ask from.
+    if ":" not in at.host:
+        stranger = httpx.HTTPTransport(verify=context, local_address="127.0.0.2")
+        with httpx.Client(transport=stranger, timeout=CALL[1], trust_env=False) as client, suppress(httpx.ConnectError):
+            statuses.append(client.post(f"{url}{CONTROL}").status_code)
+    for status in statuses:
         if status != httpx.codes.FORBIDDEN:
             raise CoterieError(
                 f"the SuperLink's control interface can be reached from another address (HTTP {status}): {fix}",
@@ -230,11 +258,13 @@ def serve(
     say: Callable[[str], None] = lambda _: None,
 ) -> Result[Any]:
     """Listen and train with the clients that connect, until all rounds are done."""
+    check_not_shared(path)
+    audit = AuditLog(path / AUDIT_LOG)
     while True:
         try:
-            with _listening(config, at, path / FLOWER, say) as (transport, keys):
+            with _listening(config, at, path / FLOWER, say, audit) as (transport, keys):
                 return train_with_clients(
-                    *(transport, config, path), resume=resume, keys=keys, listeners=listeners, say=say
+                    *(transport, config, path), resume=resume, keys=keys, listeners=listeners, say=say, note=audit.note
                 )
         except (LinkDownError, httpx.HTTPError) as error:
             say(f"{error}; a new one goes on from the last round")
@@ -258,10 +288,10 @@ def serve_inspection(
 
 @contextmanager
 def _listening(
-    config: ServerConfig, at: ServerEndpoint, home: Path, say: Callable[[str], None]
+    config: ServerConfig, at: ServerEndpoint, home: Path, say: Callable[[str], None], audit: AuditLog | None = None
 ) -> Iterator[tuple[Transport, Callable[[], dict[str, str]] | None]]:
     """A SuperLink with a run on it: the transport, and the names of clients by their keys, where keys are used."""
-    with running_superlink(at, home) as link:
+    with running_superlink(at, home, config.network, audit) as link:
         names = link.register()
         say(f"listening on {at.host}:{at.port}" + (f", {len(names)} keys known" if at.certs else ", WITHOUT TLS"))
         with link.grid(link.begin(), min(max(config.network.deadline, CALL[0]), CALL[1])) as grid:

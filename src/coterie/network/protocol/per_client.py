@@ -125,8 +125,12 @@ def check_answers(
     tasks: Sequence[Task | None],
     size: int,
     dtype: torch.dtype = torch.float32,
+    norm: float | None = None,
 ) -> None:
-    """Whether a client answered what it was asked (`for_client`), with models of this size and type."""
+    """Whether a client answered what it was asked (`for_client`), with models of this size and type.
+
+    norm: the largest that a model (or a sketch of one) may have; None: any finite one.
+    """
     if len(answers) != len(tasks):
         raise WireError(f"{len(tasks)} tasks and {len(answers)} answers", code="wire-unexpected")
     for number, (answer, task) in enumerate(zip(answers, tasks, strict=True)):
@@ -136,6 +140,7 @@ def check_answers(
                     pass
                 case Fit(), FitAnswer():
                     _check_fit(answer, task, size, dtype)
+                    _check_norm(answer, norm)
                 case Score(), ScoreAnswer():
                     _check_samples(answer.n, 1)
                     _check_vector(answer.scores, len(task.centers), (dtype, torch.float32), "scores")
@@ -161,6 +166,12 @@ def _check_fit(answer: FitAnswer, task: Fit, size: int, dtype: torch.dtype) -> N
         if vector is not None and length is not None:
             _check_vector(vector, length, (dtype,), what)
     _check_choice(answer.choice, (task.start,))
+
+
+def _check_norm(answer: FitAnswer, most: float | None) -> None:
+    for vector in (answer.theta, answer.sketch) if most is not None else ():
+        if vector is not None and not float(torch.linalg.vector_norm(vector, dtype=torch.float64)) <= most:
+            raise WireError(f"a model whose norm is beyond {most:g} (network.norm)", code="wire-answer-invalid")
 
 
 def _check_evaluate(answer: EvaluateAnswer, task: Evaluate, dtype: torch.dtype) -> None:

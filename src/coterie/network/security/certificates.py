@@ -1,7 +1,7 @@
 """Certificates for the server and a key for every client, in one directory. No private key is replaced unasked.
 
     DIR/ca.crt  ca.key  server.pem  server.key      stay with the server; ca.key may be kept somewhere safer
-    DIR/clients/NAME/NAME  NAME.pub  ca.crt         is what client NAME is given, and all it is given
+    DIR/clients/NAME/NAME  NAME.pub  ca.crt  valid-until    is what client NAME is given, and all it is given
 
 The server proves itself by a certificate that ca.crt vouches for, a client by its key: the server has its public half.
 """
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,6 +23,8 @@ from typing import TYPE_CHECKING
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.files import writing
 from coterie.network.security import issuing
+from coterie.network.security.checked_names import file_name, host_name
+from coterie.network.security.key_files import UNTIL, check_private, has_expired, valid_until
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -34,8 +34,6 @@ ALWAYS = ("localhost", "127.0.0.1", "::1")
 DAYS = 825
 CA_DAYS = 3650
 SOON = timedelta(days=30)
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class ServerFiles:
     ca: Path
     certificate: Path
     key: Path
-    clients: tuple[tuple[str, Path], ...]  # name and public key, by name
+    clients: tuple[tuple[str, Path], ...]  # name and public key, by name; without those whose key has expired
 
 
 @dataclass(frozen=True)
@@ -74,15 +72,15 @@ class Standing:
 
 def server_files(directory: Path) -> ServerFiles:
     """Finds them, or says what is missing. Clients' private keys may have been taken away: their .pub is enough."""
-    files = ServerFiles(
-        directory / "ca.crt", directory / "server.pem", directory / "server.key", _clients_of(directory)
-    )
+    clients = tuple((name, public) for name, public in _clients_of(directory) if not has_expired(public))
+    files = ServerFiles(directory / "ca.crt", directory / "server.pem", directory / "server.key", clients)
     for file in (files.ca, files.certificate, files.key):
         if not file.is_file():
             raise CoterieError(
                 f"{file}: not there; make certificates with: coterie certs {directory} --host NAME",
                 code="certificate-missing",
             )
+    check_private(files.key)
     return files
 
 
@@ -102,6 +100,13 @@ def client_files(directory: Path) -> ClientFiles:
                 f"{file}: not there; ask for the whole directory again (NAME, NAME.pub and ca.crt)",
                 code="certificate-missing",
             )
+    check_private(files.key)
+    if has_expired(files.public):
+        raise CoterieError(
+            f"{files.key}: this key has expired on {valid_until(files.public):%Y-%m-%d}; ask the server's operator for "
+            "a new one",
+            code="certificate-expired",
+        )
     return files
 
 
@@ -126,11 +131,12 @@ def provide(
 ) -> Standing:
     """Make what is missing: the CA and the server's certificate at first, later further hosts and clients.
 
-    With `renew` the server's certificate is issued again (for the same key), and clients named get a new key.
+    With `renew` the server's certificate is issued again (for the same key), and clients named get a new key. What is
+    new is valid for so many days.
     """
     issuing.need_cryptography()
     now = now or datetime.now(UTC)
-    wanted, names = [_host(host) for host in hosts], list(dict.fromkeys(_name(name) for name in clients))
+    wanted, names = [host_name(host) for host in hosts], list(dict.fromkeys(file_name(name) for name in clients))
     for name in names:
         if not renew and (directory / "clients" / name).exists():
             raise CoterieError(
@@ -141,7 +147,7 @@ def provide(
         ca = _authority(directory, stage, now)
         issued = _server(directory, stage, ca, wanted, renew, now, now + timedelta(days=days))
         for name in names:
-            _client(stage, name, ca)
+            _client(stage, name, ca, now + timedelta(days=days))
         _move(stage, directory)
     certificate = _certificate(directory / "server.pem")
     return Standing(
@@ -222,14 +228,15 @@ def _server(
     return True
 
 
-def _client(stage: Path, name: str, ca: x509.Certificate) -> None:
-    """All that the client is handed: its key, and the CA to know the server by."""
+def _client(stage: Path, name: str, ca: x509.Certificate, until: datetime) -> None:
+    """All that the client is handed: its key, until when it is valid, and the CA to know the server by."""
     private, public = issuing.ssh_key_pair()
     home = stage / "clients" / name
     home.mkdir(mode=0o700, parents=True)
     _write(home / name, private, 0o600)
     _write(home / f"{name}.pub", public + f" {name}\n".encode(), 0o644)
     _write(home / "ca.crt", issuing.certificate_pem(ca), 0o644)
+    _write(home / UNTIL, f"{until.isoformat(timespec='seconds')}\n".encode(), 0o644)
 
 
 def _key(directory: Path, stage: Path, file: str) -> ec.EllipticCurvePrivateKey:
@@ -266,35 +273,14 @@ def _warnings(directory: Path, certificate: x509.Certificate, ca: x509.Certifica
     for file, until, cure in (
         ("server.pem", certificate.not_valid_after_utc, f"coterie certs {directory} --renew"),
         ("ca.crt", ca.not_valid_after_utc, "make a new directory and hand out its clients/ anew"),
+        *(
+            (f"clients/{name}", valid_until(public), f"coterie certs {directory} --renew --client {name}")
+            for name, public in _clients_of(directory)
+        ),
     ):
-        if until <= now + SOON:
+        if until is not None and until <= now + SOON:
             verb = "has expired" if until <= now else "expires"
             yield f"{directory / file} {verb} on {until:%Y-%m-%d}; {cure}"
-
-
-def _host(host: str) -> str:
-    """As a certificate names it: an IP address in its usual form, or a host name in lower case."""
-    try:
-        return str(ipaddress.IPv6Address(host) if ":" in host and "%" not in host else ipaddress.IPv4Address(host))
-    except ValueError:
-        pass
-    labels = host.lower().split(".")
-    if len(host) > 253 or labels[-1].isdigit() or not all(re.fullmatch(LABEL, label) for label in labels):
-        raise CoterieError(
-            f"--host {host}: write a host name or an IP address, without port, like fl.example.org",
-            code="option-invalid",
-        )
-    return host.lower()
-
-
-def _name(name: str) -> str:
-    if not re.fullmatch(NAME, name) or name.endswith(".pub") or name == "ca.crt":
-        raise CoterieError(
-            f"--client {name}: write at most 64 letters, digits, '.', '_' or '-', a letter or digit first, "
-            "not ca.crt and not ending in .pub",
-            code="option-invalid",
-        )
-    return name
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:

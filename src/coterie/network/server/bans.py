@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from coterie.network.protocol.wire import WireError
+from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.client_registry import ClientRegistry
 
 
@@ -18,17 +19,25 @@ class UnableError(WireError):
 class Bans:
     """Counts refusals by name. A ban lasts for the run: it is written to members.json, and lifted by editing that."""
 
-    def __init__(self, registry: ClientRegistry, limit: int, say: Callable[[str], None]) -> None:
-        """limit: the refusals after which a client is banned; 0 is never."""
-        self._registry, self._limit, self._say = registry, limit, say
+    def __init__(
+        self,
+        registry: ClientRegistry,
+        limit: int,
+        say: Callable[[str], None],
+        note: Callable[[AuditEntry], None] = no_audit,
+    ) -> None:
+        """limit: the refusals after which a client is banned; 0 is never. note: where they are written down."""
+        self._registry, self._limit, self._say, self._note = registry, limit, say, note
         self._refused: Counter[str] = Counter()
 
     def refuse(self, name: str, why: str) -> None:
         """A reply of this client was not accepted."""
         self._refused[name] += 1
+        self._note(AuditEntry("reply-refused", why, client=name))
         if not self._limit or self._refused[name] < self._limit or name in self._registry.banned:
             return
         self._registry.ban(name, why)
+        self._note(AuditEntry("banned", why, client=name, times=self._refused[name]))
         self._say(f"banned: {name}: refused {self._refused[name]} times (network.refusals), the last time: {why}")
 
     def why(self, name: str) -> str | None:

@@ -33,6 +33,9 @@ class Network:
     samples: the most that a client may say it has; what it says is its weight in the mean.
     refusals: replies that were refused (malformed, or an update beyond `update_bound`) after which a client is banned
     for the rest of the run; 0: never.
+    norm: the largest Euclidean norm of a model (all its numbers) that a client may send back; None: any finite one.
+    connections: how many an address may have open at once; an idle one gives way to a new one.
+    requests: how many a client may send in a second.
     outputs: classes (or targets), where the first clients do not show all of them.
     """
 
@@ -43,6 +46,9 @@ class Network:
     largest: PositiveInt = 1 << 30
     samples: PositiveInt = 1_000_000
     refusals: NonNegativeInt = 5
+    norm: PositiveFloat | None = None
+    connections: PositiveInt = 128
+    requests: PositiveInt = 100
     outputs: PositiveInt | None = None
     patience: NonNegativeInt = 0  # seconds without enough clients after which the server gives up; 0: never
 

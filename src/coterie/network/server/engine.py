@@ -30,6 +30,7 @@ from coterie.network.protocol.messages import (
 )
 from coterie.network.protocol.per_client import answer_limits, check_answers, for_client
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode
+from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.bans import Bans, UnableError
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import Network
@@ -73,18 +74,19 @@ class NetworkEngine:
         keys: Callable[[], dict[str, str]] | None = None,
         keep_rounds: int = 1,
         say: Callable[[str], None] = lambda _: None,
+        note: Callable[[AuditEntry], None] = no_audit,
     ) -> None:
         """keys: the names of the clients by their public keys; None if keys are not used.
 
-        keep_rounds: how many rounds the server may go back; clients keep their states since then.
+        keep_rounds: how many rounds the server may go back; clients keep their states since then. note: the audit log.
         """
         self.memory = Memory()
         self.traffic = Traffic()
         self.network: ModelSpec | None = None  # the model that clients train; set before the first visit
         self.registry, self._transport, self._settings, self._keys = registry, transport, network, keys
-        self._keep_rounds, self._say = keep_rounds, say
+        self._keep_rounds, self._say, self._note = keep_rounds, say, note
         self._pending = _PendingNodes()
-        self._bans = Bans(registry, network.refusals, say)
+        self._bans = Bans(registry, network.refusals, say, note)
 
     # ------------------------------------------------------------------------------------------ who is there
 
@@ -157,14 +159,17 @@ class NetworkEngine:
         for client, node in self.registry.here.items():
             if before.get(client) != node:
                 self._say(f"{client_name(self.registry.names, client)} has joined")
+                self._note(AuditEntry("joined", client=self.registry.names[client], node=node))
 
     def _keyed(self, node: int, key: str) -> bool:
         """Whether the node's key is still among those of the clients: it may have been revoked since it was let in."""
         if self._keys is None or key.strip() in self._keys():
             return True
-        for client, its in self.registry.here.items():
-            if its == node:
-                self._say(f"{client_name(self.registry.names, client)}: its key was revoked; it is asked no more")
+        for client in [client for client, its in self.registry.here.items() if its == node]:
+            del self.registry.here[client]
+            why = "its key was revoked, replaced or has expired; it is asked no more"
+            self._say(f"{client_name(self.registry.names, client)}: {why}")
+            self._note(AuditEntry("refused", why, client=self.registry.names[client], node=node))
         return False
 
     def _admitted(self, node: int, key: str) -> bool:
@@ -197,6 +202,7 @@ class NetworkEngine:
     def _refuse(self, node: int, why: str) -> None:
         if node not in self._pending.refused:
             self._say(f"refused: node {node}: {why}")
+            self._note(AuditEntry("refused", why, node=node))
         self._pending.refused.add(node)
 
     # ------------------------------------------------------------------------------------------------ visits
@@ -287,7 +293,7 @@ class NetworkEngine:
         meant = (self.registry.run, client, visit.moment.round, visit.moment.task)
         if (report.run, report.client, report.round, report.task) != meant:
             raise WireError("answered a different request")
-        check_answers(report.answers, who.tasks, self._plan.size)
+        check_answers(report.answers, who.tasks, self._plan.size, norm=self._settings.norm)
         self._check_size(client, report, who.tasks)
         if report.afresh:
             self._say(f"{client_name(self.registry.names, client)} had lost its state and started with a new one")
@@ -333,7 +339,7 @@ class NetworkEngine:
 
     def _drop_disconnected(self, waiting: dict[str, _Asked], missing: dict[int, Missing]) -> None:
         """Do not wait for clients that are no longer connected."""
-        present = set(self._transport.connected())
+        present = {node for node, key in self._transport.connected().items() if self._keyed(node, key)}
         for message_id, who in list(waiting.items()):
             if self.registry.here.get(who.client) not in present:
                 del waiting[message_id]

@@ -10,6 +10,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.methods.fedavg import FedAvg
 from coterie.network.protocol.messages import model_spec
+from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import ServerConfig
 from coterie.network.server.engine import NetworkEngine
@@ -31,17 +32,18 @@ def train_with_clients(
     keys: Callable[[], dict[str, str]] | None = None,
     listeners: Sequence[Listener] = (),
     say: Callable[[str], None] = lambda _: None,
+    note: Callable[[AuditEntry], None] = no_audit,
 ) -> Result[Any]:
     """Wait for clients, build the model for their data, and train.
 
-    keys: the names of clients by their public keys; None if keys are not used.
+    keys: the names of clients by their public keys; None if keys are not used. note: where refusals are written down.
     """
     method = build_method(config)
     registry = ClientRegistry.read(path) if resume else ClientRegistry()
     # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
     kept = config.keep_checkpoints
     keep_rounds = config.rounds if kept == "all" else kept * config.checkpoint_every
-    engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say)
+    engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say, note=note)
     model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
     with assemble(

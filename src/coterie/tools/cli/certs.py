@@ -28,7 +28,7 @@ def certs(
     revoke: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A client whose key the server refuses from now on.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the server's certificate is good for.")] = 825,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long a new certificate or key is good for.")] = 825,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")
     ] = False,
@@ -51,6 +51,7 @@ def certs(
 def _as_text(standing: Standing) -> list[str]:
     """What there is, then who is to get what."""
     from coterie.network.security.certificates import fingerprint
+    from coterie.network.security.key_files import valid_until
 
     where = standing.directory
     lines = [
@@ -59,7 +60,9 @@ def _as_text(standing: Standing) -> list[str]:
     ]
     for name, public in standing.clients:
         note = f"; new: give {name} the directory {public.parent}, privately" if name in standing.made else ""
-        lines.append(f"client   {name}, {fingerprint(public)}{note}")
+        until = valid_until(public)
+        end = "" if until is None else f"until {until:%Y-%m-%d}, "
+        lines.append(f"client   {name}, {end}{fingerprint(public)}{note}")
     lines.append(
         f"Only {where}/clients/NAME ever leaves the server, each to NAME alone. {where}/ca.key can be locked away."
     )
@@ -73,6 +76,7 @@ def _as_text(standing: Standing) -> list[str]:
 
 def _as_json(standing: Standing) -> dict[str, object]:
     from coterie.network.security.certificates import fingerprint
+    from coterie.network.security.key_files import valid_until
 
     return {
         "directory": str(standing.directory),
@@ -87,9 +91,10 @@ def _as_json(standing: Standing) -> dict[str, object]:
                 "name": name,
                 "directory": str(public.parent),
                 "fingerprint": fingerprint(public),
+                "valid_until": None if until is None else until.isoformat(),
                 "new": name in standing.made,
             }
-            for name, public in standing.clients
+            for name, public, until in ((name, public, valid_until(public)) for name, public in standing.clients)
         ],
         "warnings": list(standing.warnings),
     }

@@ -62,11 +62,12 @@ def client(
     from coterie.network.client.state_store import DirectoryStore
     from coterie.network.client.worker import ClientWorker
     from coterie.network.flower.supernode import ServerConnection, run_client
+    from coterie.network.security.key_files import private_files
 
     kept = DirectoryStore(place / "kept")
     worker = ClientWorker(who, lambda: own_data(data), kept, trusted=tuple(trust or ()), say=_say, save_to=save_model)
     try:
-        with by_sigterm():
+        with by_sigterm(), private_files():
             run_client(ServerConnection(server, files, look), worker, place / "flower", port, patience, _say)
     except KeyboardInterrupt as why:
         raise typer.Exit(exit_code(why)) from None

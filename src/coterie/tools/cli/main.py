@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -247,6 +248,7 @@ def _console(stderr: bool = False, quiet: bool = False) -> Any:
 def main() -> None:
     """The entry point: a user's mistake is one clear message and exit code 2."""
     end_with_parent()
+    os.umask(os.umask(0o077) | 0o002)  # whatever a command writes, not everybody may change it
     import_from_here_last()
     show = warnings.formatwarning
     warnings.formatwarning = lambda message, category, *where: (

@@ -96,6 +96,7 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
 
     from coterie.core.termination import by_sigterm, exit_code
     from coterie.network.flower.superlink import ServerEndpoint, serve
+    from coterie.network.security.key_files import private_files
     from coterie.network.server.config import ServerConfig
     from coterie.tools.cli import console
     from coterie.training.build import build_method
@@ -117,7 +118,7 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
         stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with by_sigterm(), console.progress(stderr, config.method.name) as listen:
+        with by_sigterm(), private_files(), console.progress(stderr, config.method.name) as listen:
             listeners = [listen] if stderr.is_terminal else [listen, _line_by_line(say)]
             result = serve(config, path, ServerEndpoint(host, port, certs), resume=resume, listeners=listeners, say=say)
     except KeyboardInterrupt as why:
