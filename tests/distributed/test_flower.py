@@ -5,12 +5,16 @@ One federation serves the whole module: its clients stay connected while servers
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -78,7 +82,12 @@ def test_strangers_stay_outside_and_a_killed_server_goes_on_as_in_one_process(st
     assert "wants TLS and a key" in stage.said("plaintext")
     assert server.poll() is None, "the server survived them all"
     until(lambda: "3 of 4 connected" in stage.said("server"), 120, stage.everything_said)
-    dora = stage.client("dora")
+    with ExitStack() as idle:
+        for i in range(400):  # more than an address may have, and of the clients' own address
+            where = ("127.0.0.1", stage.port)
+            idle.enter_context(socket.create_connection(where, 20, source_address=(f"127.0.0.{1 + i % 2}", 0)))
+        dora = stage.client("dora")
+        until(lambda: "'dora' has joined" in stage.said("server"), 120, stage.everything_said)
     stage.after_round("wecfl", 1, 180)
     kill_in_mid_visit(stage, server)
     before = stage.rounds("wecfl")
@@ -86,6 +95,11 @@ def test_strangers_stay_outside_and_a_killed_server_goes_on_as_in_one_process(st
     assert [line["round"] for line in stage.rounds("wecfl")] == [1, 2, 3]
     assert stage.rounds("wecfl")[0]["seconds"] == before[0]["seconds"]  # not done again
     assert_same(stage, "wecfl", words, (*NAMES, "dora"))
+    audit = stage.path / "wecfl" / "audit.jsonl"
+    noted = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert {"joined", "key-added", "request-refused", "connection-refused"} <= {line["event"] for line in noted}
+    assert stat.S_IMODE(audit.stat().st_mode) == 0o600
+    assert not [file for file in (stage.path / "wecfl").rglob("*") if file.stat().st_mode & stat.S_IRWXO]
     dora.terminate()  # what `kill` does; a client that was started in the background ignores Ctrl-C
     assert stage.ends(dora) == 143
     until(lambda: not stage.supernodes("dora"), 30, stage.everything_said)

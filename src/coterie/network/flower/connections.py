@@ -139,9 +139,13 @@ class Listener(socket.socket):
 
     def __init__(self, host: str, port: int, connections: Connections) -> None:
         super().__init__(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.bind((host, port))
         self._connections = connections
+        try:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.bind((host, port))
+        except OSError:
+            self.close()
+            raise
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection; an aborted one where it may not stay, which an event loop passes over."""
@@ -181,6 +185,7 @@ def limit_connections(connections: Connections) -> None:
     def limited(server: Any, sockets: Any = None) -> None:
         config = server.config
         config.loop, config.proxy_headers = "asyncio", False
-        run(server, sockets or [Listener(config.host, config.port, connections)])
+        with Listener(config.host, config.port, connections) as listener:
+            run(server, sockets or [listener])
 
     Server.run = limited

@@ -85,7 +85,8 @@ class Guard:
             await self._refuse(scope, receive, send, peer, "too slow", 408)
             return
         if body is not None:  # None: gone before it had sent everything
-            await self.app(scope, _again(body, receive), send if peer in self.local else self._watched(path, peer, send))
+            by_client = path.startswith(FOR_CLIENTS) or peer not in self.local
+            await self.app(scope, _again(body, receive), self._watched(path, peer, send) if by_client else send)
 
     async def _refusal(self, scope: Scope, path: str, peer: str) -> tuple[str, int] | None:
         """Why a request is not answered, if so, and the status that says it."""
