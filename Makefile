@@ -3,12 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-rest test-all test-distributed lint docs format bench bench-quick reproduce-quick coverage wheel-check clean
+# The packages of .ci/lock, checked by their hashes; LOCKED=no takes the newest that fit (another Python, a mirror).
+LOCKED ?= yes
 
-$(VENV)/installed: pyproject.toml
+.PHONY: demo test test-rest test-all test-distributed lint docs format bench bench-quick reproduce-quick coverage wheel-check audit clean
+
+ifeq ($(LOCKED),yes)
+INSTALL = .ci/lock/install $(VENV)
+else
+INSTALL = .ci/lock/install-newest $(VENV)
+endif
+
+$(VENV)/installed: pyproject.toml .ci/lock/dev.txt .ci/lock/torch.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(INSTALL) dev
 	touch $@
 
 demo: $(VENV)/installed  ## FedAvg, WeCFL and Halves on 40 clients with four hidden clusters
@@ -25,8 +33,8 @@ test-rest: $(VENV)/installed  ## what `make test` leaves out: every method on ev
 
 test-all: test test-rest  ## both: every test that is not marked distributed
 
-$(VENV)/distributed: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --editable ".[dev,ray,flower]"
+$(VENV)/distributed: $(VENV)/installed .ci/lock/distributed.txt
+	$(INSTALL) distributed
 	touch $@
 
 test-distributed: $(VENV)/distributed  ## clusters and networks of real processes, on this machine only
@@ -62,6 +70,9 @@ bench-quick: $(VENV)/installed  ## the papers' workloads, engine against engine 
 bench: $(VENV)/installed  ## the same with every peer (each in an environment of its own), then growth with clients, K and size
 	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py
 	OMP_NUM_THREADS=1 $(BIN)/python bench/growth.py
+
+audit: $(VENV)/installed  ## known vulnerabilities of the locked packages, where their list can be reached
+	.ci/audit $(VENV)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
