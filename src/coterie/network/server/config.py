@@ -18,6 +18,7 @@ from coterie.core.validation import explain
 from coterie.training.config import Named, Tree, change, named_values, read_file
 from coterie.training.settings import Settings
 
+SECURE = "secure_aggregation"  # asked for by name, it is refused with the reason: nobody should believe to have it
 # Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
 SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after")
 
@@ -81,6 +82,7 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     if file is not None:
         tree |= {k: v for k, v in named_values(read_file(file)).items() if k not in ("data", "engine")}
     change(tree, words)
+    _refuse_secure_aggregation(tree)
     try:
         config = TypeAdapter(ServerConfig).validate_python(tree)
     except ValidationError as error:
@@ -93,3 +95,14 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
                 code="config-conflict",
             )
     return config
+
+
+def _refuse_secure_aggregation(tree: Mapping[str, Any]) -> None:
+    network = tree.get("network")
+    if SECURE in tree or (isinstance(network, Mapping) and SECURE in network):
+        raise CoterieError(
+            f"{SECURE}: is not available, the server sees what each client sends. The implementations that could carry "
+            "it make their masks with a generator that is not meant for secrets, and for two clients a server has "
+            "computed an update from behind its mask (docs/secure-aggregation.md). Leave it out",
+            code="config-unavailable",
+        )
