@@ -38,7 +38,7 @@ def protocol(update: dict[int, NDArray[np.float32]]) -> tuple[dict[int, Any], di
     contexts = {node: Context(0, node, {}, RecordDict(), {}) for node in CLIENTS}
 
     def ask(node: int, **config: Any) -> Any:
-        def train(message: Message, context: Context) -> Message:
+        def train(message: Message, _: Context) -> Message:
             parameters = ndarrays_to_parameters([update[node]])
             found = FitRes(Status(Code.OK, ""), parameters, SAMPLES[node], {})
             return Message(compat.fitres_to_recorddict(found, False), reply_to=message)
@@ -101,7 +101,7 @@ def main() -> None:
     rng = np.random.default_rng(1)
     update = {node: rng.normal(size=1000).astype(np.float32) for node in CLIENTS}
     masked, private = protocol(update)
-    victim, other = CLIENTS
+    victim = CLIENTS[0]
     shapes = [part.shape for part in masked[victim]]
     own = pseudo_rand_gen(private[victim], MODULUS, shapes)
     left = [(part - mask) % MODULUS for part, mask in zip(masked[victim], own, strict=True)]

@@ -75,6 +75,9 @@ def test_clients_send_what_the_table_says(name: str) -> None:
     engine = Recording(model, federation)
     train(Run(method, model, federation, Settings(rounds=3, seed=1, evaluate_every=3), engine, None, []))
     sends, choice, scores, _ = table()[name]
-    assert {"model": "its model" in sends, "sketch": "sketch" in sends, "choice": choice == "yes", "scores": scores == "yes"} == {
-        what: what in engine.seen for what in ("model", "sketch", "choice", "scores")
-    }
+    assert {
+        "model": "its model" in sends,
+        "sketch": "sketch" in sends,
+        "choice": choice == "yes",
+        "scores": scores == "yes",
+    } == {what: what in engine.seen for what in ("model", "sketch", "choice", "scores")}

@@ -61,7 +61,9 @@ def test_a_key_is_revoked_and_replaced_while_the_superlink_runs(tmp_path: Path) 
     def registered(link: SuperLink) -> list[str]:
         with link._control() as control:
             nodes = control.ListNodes(ListNodesRequest()).nodes_info
-        return sorted(link.names[key] for key in (node.public_key.decode().strip() for node in nodes) if key in link.names)
+        return sorted(
+            link.names[key] for key in (node.public_key.decode().strip() for node in nodes) if key in link.names
+        )
 
     with running_superlink(at, tmp_path / "flower", audit=audit) as link:
         link.register()

@@ -92,9 +92,7 @@ def test_a_run_writes_down_who_joined_and_who_was_refused(tmp_path: Path, monkey
             names.pop("key 5", None)
 
     config = read(None, [*WORDS, "rounds=3", "network.refusals=1", "network.clients=4"])
-    train_with_clients(
-        transport, config, tmp_path / "run", keys=lambda: dict(names), listeners=[revoke], note=log.note
-    )
+    train_with_clients(transport, config, tmp_path / "run", keys=lambda: dict(names), listeners=[revoke], note=log.note)
     found = [(line["event"], line.get("client")) for line in lines(log.path)]
     assert [who for what, who in found if what == "joined"] == [f"hospital-{i}" for i in range(7)]
     assert found[7:9] == [("reply-refused", "hospital-3"), ("banned", "hospital-3")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import socket
 import ssl
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
+import uvicorn
+import uvicorn.config
 
 from coterie.network.flower import connections as module
 from coterie.network.flower import guard as guard_module
@@ -59,7 +62,7 @@ class Server:
 
 
 @pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Starts a server with a guard, as the launcher does for a SuperLink."""
     for owner, name in ((uvicorn.Server, "run"), (uvicorn.config.Config, "load")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
@@ -73,8 +76,6 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         async def app(scope: Any, receive: Any, send: Any) -> None:
             running.asked += 1
             if scope["path"].endswith("slow"):
-                import asyncio
-
                 await asyncio.to_thread(running.held.wait, 20)
             status = 401 if scope["path"].endswith("unknown") else 200
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
@@ -99,7 +100,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
             thread.join(20)
             assert not thread.is_alive()
 
-    yield start
+    return start
 
 
 @pytest.mark.parametrize("tls", [False, True])

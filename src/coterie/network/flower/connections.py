@@ -7,6 +7,7 @@ gets in. They are counted where they are accepted, before any TLS, because a han
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator
@@ -116,10 +117,8 @@ def place(address: str) -> str:
 
 def _hang_up(line: socket.socket) -> None:
     """The event loop, which owns the connection, finds it at its end and closes it."""
-    try:
+    with contextlib.suppress(OSError):  # it has gone by itself
         line.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it has gone by itself
 
 
 class _Counted(socket.socket):
