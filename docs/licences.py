@@ -40,13 +40,14 @@ def licence(name: str) -> str:
     if name in KNOWN:
         return KNOWN[name]
     about = distribution(name).metadata
-    if about.get("License-Expression"):
-        return str(about["License-Expression"])
+    expression = about.get_all("License-Expression")
+    if expression:
+        return str(expression[0])
     classes = [c.rpartition(" :: ")[2] for c in about.get_all("Classifier") or () if c.startswith("License ::")]
     classes = [c for c in classes if c != "OSI Approved"]
     if classes:
         return ", ".join(classes)
-    text = str(about.get("License") or "").strip()
+    text = str((about.get_all("License") or [""])[0]).strip()
     return text.splitlines()[0][:60] if text else ""
 
 

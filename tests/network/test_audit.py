@@ -198,3 +198,12 @@ def test_the_norm_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     result = train_with_clients(transport, config, tmp_path / "run")
     assert [(m.client, "network.norm" in m.reason) for m in result.history[0].missing] == [(3, True)]
     assert float(result.state.abs().max()) < 100
+
+
+# --------------------------------------------------------------------------------------------- secure aggregation
+
+
+@pytest.mark.parametrize("words", [["network.secure_aggregation=true"], ["secure_aggregation=false"]])
+def test_secure_aggregation_is_refused_with_the_reason(words: list[str]) -> None:
+    with raises("config-unavailable", match="sees what each client sends"):
+        read(None, [*WORDS, *words])

@@ -18,8 +18,14 @@ from typing import Literal
 from coterie.core.files import writing
 
 AuditEvent = Literal[
-    *("key-added", "key-removed", "joined", "refused", "reply-refused", "banned"),
-    *("request-refused", "connection-refused"),
+    "key-added",
+    "key-removed",
+    "joined",
+    "refused",
+    "reply-refused",
+    "banned",
+    "request-refused",
+    "connection-refused",
 ]
 LONGEST = 500  # characters of a reason: some of it may be a stranger's own words
 SILENCE = 60.0  # seconds in which the same refusal of the same address is counted, not written
