@@ -73,7 +73,7 @@ def first_numbers(seeds: NDArray[np.uint32]) -> NDArray[np.uint32]:
         if i in (1, 397):
             words[i] = word
     both = (low & np.uint32(0x80000000)) | (words[1] & np.uint32(0x7FFFFFFF))
-    found = words[397] ^ (both >> np.uint32(1)) ^ np.where(both & np.uint32(1), np.uint32(0x9908B0DF), np.uint32(0))
+    found: Any = words[397] ^ (both >> np.uint32(1)) ^ np.where(both & np.uint32(1), np.uint32(0x9908B0DF), np.uint32(0))
     found ^= found >> np.uint32(11)
     found ^= (found << np.uint32(7)) & np.uint32(0x9D2C5680)
     found ^= (found << np.uint32(15)) & np.uint32(0xEFC60000)
