@@ -169,7 +169,9 @@ def _check_fit(answer: FitAnswer, task: Fit, size: int, dtype: torch.dtype) -> N
 
 
 def _check_norm(answer: FitAnswer, most: float | None) -> None:
-    for vector in (answer.theta, answer.sketch) if most is not None else ():
+    if most is None:
+        return
+    for vector in (answer.theta, answer.sketch):
         if vector is not None and not float(torch.linalg.vector_norm(vector, dtype=torch.float64)) <= most:
             raise WireError(f"a model whose norm is beyond {most:g} (network.norm)", code="wire-answer-invalid")
 
