@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from coterie.core.termination import Terminated, by_sigterm, end, exit_code
+from coterie.core.termination import Terminated, by_sigterm, end, exit_code, interruptible
 
 CHILD = """
 import signal, sys
@@ -82,3 +82,25 @@ def test_in_another_thread_nothing_changes() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_wish_to_stop_waits_while_it_is_held_and_a_second_one_does_not() -> None:
+    told: list[str] = []
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    done = False
+    with pytest.raises(Terminated), interruptible(lambda: told.append("waits")) as interruption:
+        with interruption.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interruption.came
+            done = True
+        pytest.fail("it is raised at the end of what held it")
+    assert done
+    assert told == ["waits"]
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None) as interruption, interruption.held():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second one does not wait")
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: told.append("waits")):
+        os.kill(os.getpid(), signal.SIGINT)  # nothing is held
+    assert told == ["waits"]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

@@ -72,6 +72,7 @@ def _serve(
 ) -> None:
     """What a worker process runs until the pipe closes, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which fork hands down
     for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
         end.close()
     torch.set_num_threads(1)

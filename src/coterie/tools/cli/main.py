@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.processes import end_with_parent, import_from_here_last
-from coterie.core.termination import exit_code
+from coterie.core.termination import exit_code, interruptible
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     bench,
@@ -220,10 +221,14 @@ def _run(
             stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with console.progress(stderr, config.method.name) as listen, ExitStack() as opened:
-            trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
-            return execute(config, path, resume=resume, listeners=[listen, *trackers], say=say)
-    except KeyboardInterrupt:
+        with (
+            interruptible(_stopping) as interruption,
+            console.progress(stderr, config.method.name) as listen,
+            ExitStack() as opened,
+        ):
+            listeners = [listen, *(opened.enter_context(tracker(name, path, config.dump())) for name in track)]
+            return execute(config, path, resume=resume, listeners=listeners, say=say, interruption=interruption)
+    except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
         again = (
             f"go on with: coterie run --resume {path}{trust_words(config.dump())}"
@@ -231,7 +236,13 @@ def _run(
             else "it had not begun, so nothing was kept"
         )
         sys.stderr.write(f"interrupted; {again}\n")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(why)) from None
+
+
+def _stopping() -> None:
+    """Said from a signal handler, which may have come while a stream was being written to: so past the streams."""
+    with suppress(OSError):
+        os.write(2, b"\nstopping after this round; once more to stop at once\n")
 
 
 def _print_json(value: object) -> None:
