@@ -33,7 +33,8 @@ def fuzz(target: Target, cases: int, seed: int, seconds: float | None = None) ->
     found: Counter[str] = Counter()
     began = time.monotonic()
     done = 0
-    for done in range(1, cases + 1):
+    while done < cases:
+        done += 1
         start = draw.choice(pool)
         data = mutated(start, draw, target.words, pool)
         if draw.random() < 0.1:

@@ -212,7 +212,8 @@ def read_directory(data: bytes) -> object:
 
 
 @cache
-def _browser() -> Any:
+def make_browser() -> tuple[Any, Any]:
+    """A browser without a screen, and the application."""
     from coterie.tools.dashboard.app import make_app
     from coterie.tools.dashboard.server import protect
 
@@ -220,23 +221,42 @@ def _browser() -> Any:
     app = make_app(place())
     protect(app, "127.0.0.1")
     app.server.config["PROPAGATE_EXCEPTIONS"] = True
-    return app.server.test_client()
+    return app.server.test_client(), app
 
 
 def requests() -> list[bytes]:
     """GET and an address, or POST, an address, and after a line break a body."""
-    callback = {
-        "output": "..rows.data...rows-print.data...empty.children...empty.hidden..",
-        "outputs": [{"id": "rows", "property": "data"}],
-        "inputs": [{"id": "tick", "property": "n_intervals", "value": 1}],
-        "state": [{"id": "rows-print", "property": "data", "value": None}],
-        "changedPropIds": ["tick.n_intervals"],
-    }
     pages = ("/", "/cluster?run=run&cluster=0", "/client?run=run&client=1", "/download/assignments.csv?run=run")
     more = ("/download/model.zip?run=run&cluster=0&format=safetensors", "/download/card.md?run=run&cluster=0")
     paths = [*pages, *more, "/assets/theme.js", "/assets/../app.py", "/_dash-layout", "/_dash-dependencies", "/alive"]
-    posts = [f"POST /_dash-update-component\n{json.dumps(callback)}".encode()]
+    posts = [f"POST /_dash-update-component\n{json.dumps(update)}".encode() for update in _updates()]
     return [f"GET {path}".encode() for path in paths] + posts
+
+
+def _updates() -> list[dict[str, Any]]:
+    """What the page sends when the clock ticks."""
+    values = {"search": "?run=run", "n_intervals": 1, "data": {"theme": "light"}, "id": []}
+
+    def asked(one: dict[str, Any]) -> Any:
+        if one["id"].startswith("{"):
+            return []  # all figures, of which there are none yet
+        return {"id": one["id"], "property": one["property"], "value": values.get(one["property"])}
+
+    made = []
+    for output, callback in make_browser()[1].callback_map.items():
+        if "callback" not in callback:
+            continue  # the browser's own
+        parts = [part.rpartition(".") for part in output.strip(".").split("...")]
+        made.append(
+            {
+                "output": output,
+                "outputs": [[] if name.startswith("{") else {"id": name, "property": what} for name, _, what in parts],
+                "inputs": [asked(one) for one in callback["inputs"]],
+                "state": [asked(one) for one in callback["state"]],
+                "changedPropIds": ["tick.n_intervals"],
+            }
+        )
+    return made
 
 
 def ask(data: bytes) -> object:
@@ -247,7 +267,9 @@ def ask(data: bytes) -> object:
         return None
     address = "".join(c for c in address if c >= " ")
     try:
-        answer = _browser().open(address, method=method, data=body, content_type="application/json", base_url=HERE)
+        answer = make_browser()[0].open(
+            address, method=method, data=body, content_type="application/json", base_url=HERE
+        )
     except ValueError as error:  # of the test client, for an address that no browser could send
         if "werkzeug" in str(error.__traceback__) or "Invalid IPv6" in str(error) or "netloc" in str(error):
             return None

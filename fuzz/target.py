@@ -44,7 +44,7 @@ def judge(target: Target, data: bytes) -> Fault | None:
         target.read(data)
     except CoterieError as error:
         said = str(error)
-        if not said or len(said) > 10_000:
+        if not said or len(said) > 100_000:
             return Fault("message", error.code, f"{len(said)} characters")
     except Exception as error:
         where = error.__traceback__

@@ -87,20 +87,24 @@ def test_in_another_thread_nothing_changes() -> None:
 def test_a_wish_to_stop_waits_while_it_is_held_and_a_second_one_does_not() -> None:
     told: list[str] = []
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    done = False
-    with pytest.raises(Terminated), interruptible(lambda: told.append("waits")) as interruption:
-        with interruption.held():
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert interruption.came
-            done = True
-        pytest.fail("it is raised at the end of what held it")
-    assert done
-    assert told == ["waits"]
-    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None) as interruption, interruption.held():
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGINT)
-        pytest.fail("the second one does not wait")
+    passed: list[str] = []
+
+    def signalled(*numbers: int) -> None:
+        with interruptible(lambda: told.append("waits")) as interruption:
+            with interruption.held():
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+                    passed.append(f"{number} waits")
+                assert interruption.came
+            passed.append("the end")
+
+    with pytest.raises(Terminated):
+        signalled(signal.SIGTERM)
+    assert len(passed) == 1
+    with pytest.raises(KeyboardInterrupt):
+        signalled(signal.SIGTERM, signal.SIGINT)  # the second one does not wait
+    assert len(passed) == 2
     with pytest.raises(KeyboardInterrupt), interruptible(lambda: told.append("waits")):
         os.kill(os.getpid(), signal.SIGINT)  # nothing is held
-    assert told == ["waits"]
+    assert told == ["waits", "waits"]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

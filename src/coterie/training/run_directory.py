@@ -32,6 +32,7 @@ from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, write_durably, writing
 from coterie.core.model import Model
+from coterie.core.yaml_text import parse_yaml
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, round_history, run_warnings, status
@@ -85,8 +86,8 @@ def recorded_arithmetic(path: Path) -> str | None:
         found = parse_json((path / "run.json").read_bytes())["arithmetic"]
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         try:
-            name = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            name = parse_yaml((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
             return None
         found = name if name in ("batched", "ray") else "sequential"
     return str(found)
