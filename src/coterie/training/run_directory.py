@@ -30,7 +30,7 @@ from coterie.client.memory import Memory
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, ResumeError
-from coterie.core.files import LineLog, write_durably, writing
+from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
 from coterie.core.yaml_text import parse_yaml
 from coterie.data.federation import Federation
@@ -131,7 +131,7 @@ class RunDirectory:
         arithmetic: how the engine rounds (see `engines.contract.arithmetic`); another one gives other bits.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path)
             self._lock.acquire()
         except Timeout:
             raise CoterieError(f"{self.path}: another process is working on this run", code="run-locked") from None
@@ -146,10 +146,11 @@ class RunDirectory:
             )
         try:
             self._write_start(arithmetic)
-            (self.path / "checkpoints").mkdir(exist_ok=True)
+            make_directory(self.path / "checkpoints")
             self._forget_after(done)
             self._log = LineLog(self.path / round_history.FILE)
             self._trace.begin(done)
+            sync_directory(self.path)  # the log is new
             status.write(self.path, "running")
         except OSError as error:
             instead = self._instead
@@ -228,7 +229,8 @@ class RunDirectory:
         self._save(state, memory, round, evaluated, None)
         kept = self._settings.keep_checkpoints  # at least two: a disk may damage the last
         for old in [] if kept == "all" else self.saves()[:-kept]:
-            old.unlink()
+            with contextlib.suppress(OSError):  # one too many does no harm
+                old.unlink()
 
     def complete(
         self, state: object, memory: Memory, round: int, evaluated: Evaluation, newcomers: Evaluation | None
