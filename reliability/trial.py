@@ -24,7 +24,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, of_the_machine
 from coterie.training.config import read
 from coterie.training.events import Event, RunStarted
 from coterie.training.execute import execute
@@ -134,6 +134,10 @@ def _done(work: Callable[[], None]) -> int:
     except CoterieError as error:
         os.write(2, f"error: {error}\n".encode(errors="replace"))
         return CLEAR
+    except Exception as error:
+        refused = of_the_machine(error)  # as the command does
+        os.write(2, (f"error: {refused}\n" if refused else traceback.format_exc()).encode(errors="replace"))
+        return CLEAR if refused else CRASH
     except BaseException:
         os.write(2, traceback.format_exc().encode(errors="replace"))
         return CRASH

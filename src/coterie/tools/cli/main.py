@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.core.termination import exit_code, interruptible
 from coterie.tools.cli import api as http_api
@@ -270,6 +270,12 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt as why:
         sys.exit(exit_code(why))
+    except Exception as error:
+        refused = of_the_machine(error)
+        if refused is None:
+            raise
+        sys.stderr.write(f"error: {refused}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":
