@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from coterie.core.errors import CoterieError
 
-SLOW = 10.0  # seconds: a case that takes longer counts as a hang
+SLOW = 10.0  # seconds of computing: a case that takes longer counts as a hang
 MEMORY = 512 << 20  # bytes that one case may add to the process's peak
 
 
@@ -39,7 +39,7 @@ def peak() -> int:
 
 def judge(target: Target, data: bytes) -> Fault | None:
     """None where the input was read, or refused with the library's error, in time and within bounds."""
-    before, began = peak(), time.monotonic()
+    before, began = peak(), time.process_time()
     try:
         target.read(data)
     except CoterieError as error:
@@ -52,7 +52,7 @@ def judge(target: Target, data: bytes) -> Fault | None:
             where = where.tb_next
         place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else "?"
         return Fault(type(error).__name__, place, str(error)[:200])
-    took, grew = time.monotonic() - began, peak() - before
+    took, grew = time.process_time() - began, peak() - before
     if took > SLOW:
         return Fault("hang", "", f"{took:.1f} seconds")
     if grew > MEMORY:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
 NODES = 100_000  # of a document, with everything that is referred to (*name) written out: more is no configuration
+
+LONGEST = 1 << 20  # characters of a document
+DEPTH = 200  # brackets that are open: the time a reader needs grows with their square
 
 
 class YamlError(ValueError):
@@ -15,6 +19,8 @@ class YamlError(ValueError):
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
     """The value of a YAML text. Raises `YamlError` and nothing else."""
+    if len(text) > LONGEST or _depth(text) > DEPTH:
+        raise YamlError(f"longer than {LONGEST:,} characters, or with more than {DEPTH} open brackets")
     try:
         value = yaml.load(text, loader)  # a SafeLoader: nothing but plain values
         _Sizes().of(value)
@@ -26,6 +32,15 @@ def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
     except (yaml.YAMLError, ValueError, TypeError, OverflowError, LookupError, AttributeError) as error:
         raise YamlError(" ".join(str(error).split())[:500]) from None
     return value
+
+
+def _depth(text: str) -> int:
+    """The most brackets that are open at some place, those in texts and comments counted too."""
+    deepest = now = 0
+    for mark in re.findall(r"[\[\]{}]", text):
+        now = now + 1 if mark in "[{" else max(0, now - 1)
+        deepest = max(deepest, now)
+    return deepest
 
 
 class _Sizes:

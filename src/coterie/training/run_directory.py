@@ -228,8 +228,8 @@ class RunDirectory:
             self._trace.save()
         self._save(state, memory, round, evaluated, None)
         kept = self._settings.keep_checkpoints  # at least two: a disk may damage the last
-        for old in [] if kept == "all" else self.saves()[:-kept]:
-            with contextlib.suppress(OSError):  # one too many does no harm
+        with contextlib.suppress(OSError):  # one too many does no harm
+            for old in [] if kept == "all" else self.saves()[:-kept]:
                 old.unlink()
 
     def complete(
