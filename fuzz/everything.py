@@ -6,12 +6,12 @@ from pathlib import Path
 
 import data_files
 import messages
-import runs
+import run_files
 from target import Target
 
 CORPUS = Path(__file__).parent / "corpus"
 TARGETS: dict[str, Target] = {
-    target.name: target for module in (data_files, runs, messages) for target in module.TARGETS
+    target.name: target for module in (data_files, run_files, messages) for target in module.TARGETS
 }
 
 

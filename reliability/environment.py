@@ -153,7 +153,7 @@ def signals(place: Path, engine: str, times: int, draw: random.Random) -> Judged
         child = fork(lambda path=path: _as_the_command(path, engine), place / "report")  # type: ignore[misc]
         time.sleep(draw.random() * length)
         if not child.poll():
-            os.killpg(child.pid, which)
+            child.signal(which)
         ended = child.wait()
         lines = (path / "rounds.jsonl").read_text().count("\n") if (path / "rounds.jsonl").exists() else 0
         lost += lines > saved_round(path)

@@ -29,7 +29,7 @@ def killed_once(path: Path, engine: str, after: float, victim: str, report: Path
     if killed and victim == "worker":
         killed = _kill_a_worker(child.pid)
     elif killed:
-        os.killpg(child.pid, signal.SIGKILL)
+        child.signal(signal.SIGKILL)
     ended = child.wait()
     if ended.code not in (0, -signal.SIGKILL):
         raise RuntimeError(f"exit code {ended.code}: {ended.said}")

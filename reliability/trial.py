@@ -103,6 +103,13 @@ class Child:
         self.report.unlink(missing_ok=True)
         return Ended(self.ended, said)
 
+    def signal(self, number: int) -> None:
+        """To it and to what it has started; to it alone in its first moment, when it has no group of its own yet."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            os.kill(self.pid, number)
+
     def poll(self) -> bool:
         """Whether it has ended."""
         if self.ended is None:

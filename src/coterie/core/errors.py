@@ -80,7 +80,8 @@ class ResumeError(CoterieError):
 def of_the_machine(error: BaseException) -> CoterieError | None:
     """What the machine has refused, memory or a file, in words; None for any other error, which is a defect."""
     short = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    if short or isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    if short or of_torch or isinstance(error, MemoryError):
         return CoterieError(
             "the memory is not enough; end other programs, or use fewer workers, a smaller model or smaller batches",
             code="memory",

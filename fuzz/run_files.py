@@ -114,8 +114,8 @@ def read_command(data: bytes) -> object:
                 return None  # typer may bring a copy of click of its own
             raise
     if words[0] == "run":
-        _, changes = split_words([word for word in words[1:] if not word.startswith("-")])
-        read(None, changes)
+        split_words(words[1:])
+        read(None, [word for word in words[1:] if "=" in word and not word.startswith("-")])
     return None
 
 
