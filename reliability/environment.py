@@ -184,7 +184,8 @@ def _complaints(path: Path, ended: Ended, which: int, number: int) -> list[str]:
     # Before the handler is there, a signal ends a process as it always does.
     expected = (128 + which,) if begun else (128 + which, -which)
     wrong = [] if ended.code in expected else [f"{number}: exit code {ended.code} {ended.said[-200:]}"]
-    return wrong + ([f"{number}: says {state}"] if begun and state is not None and state.state != "stopped" else [])
+    said = "stopped" if state is None else state.state  # done: it came when all was written
+    return wrong + ([f"{number}: says {state}"] if begun and said not in ("stopped", "done") else [])
 
 
 def main() -> None:
