@@ -73,7 +73,7 @@ def record(root: Path, work: Callable[[], None]) -> list[Moment]:
         now = Disk(dict(durable.names), dict(durable.contents))
         moments.append(Moment(now, observed(root), _reported(now, root)))
 
-    os.fsync = fsync
+    os.fsync = fsync  # type: ignore[assignment]
     try:
         work()
     finally:

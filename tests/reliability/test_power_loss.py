@@ -39,7 +39,11 @@ def failures(place: Path, moments: list[power_loss.Moment], root: int) -> list[s
             done: list[int] = []
             after = place / f"after-{number}-{way}"
             power_loss.rebuilt(moment, root, after, way, draw)
-            state = go(after / "run", lambda e, done=done: done.append(e.done) if isinstance(e, RunStarted) else None)
+
+            def listen(event: Any, done: list[int] = done) -> None:
+                done.extend([event.done] if isinstance(event, RunStarted) else [])
+
+            state = go(after / "run", listen)
             if done[0] < moment.reported:
                 found.append(f"{number} {way}: went on from {done[0]}, not from {moment.reported}")
             if not torch.equal(state.centers, whole.centers):

@@ -226,8 +226,9 @@ def _run(
             console.progress(stderr, config.method.name) as listen,
             ExitStack() as opened,
         ):
-            listeners = [listen, *(opened.enter_context(tracker(name, path, config.dump())) for name in track)]
-            return execute(config, path, resume=resume, listeners=listeners, say=say, interruption=interruption)
+            trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
+            heard = [listen, *trackers]
+            return execute(config, path, resume=resume, listeners=heard, say=say, interruption=interruption)
     except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
         again = (
