@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from coterie.core.termination import Terminated, by_sigterm, end, exit_code
+from coterie.core.termination import Terminated, by_sigterm, end, exit_code, interruptible
 
 CHILD = """
 import signal, sys
@@ -82,3 +82,29 @@ def test_in_another_thread_nothing_changes() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_a_wish_to_stop_waits_while_it_is_held_and_a_second_one_does_not() -> None:
+    told: list[str] = []
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    passed: list[str] = []
+
+    def signalled(*numbers: int) -> None:
+        with interruptible(lambda: told.append("waits")) as interruption:
+            with interruption.held():
+                for number in numbers:
+                    os.kill(os.getpid(), number)
+                    passed.append(f"{number} waits")
+                assert interruption.came
+            passed.append("the end")
+
+    with pytest.raises(Terminated):
+        signalled(signal.SIGTERM)
+    assert len(passed) == 1
+    with pytest.raises(KeyboardInterrupt):
+        signalled(signal.SIGTERM, signal.SIGINT)  # the second one does not wait
+    assert len(passed) == 2
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: told.append("waits")):
+        os.kill(os.getpid(), signal.SIGINT)  # nothing is held
+    assert told == ["waits", "waits"]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

@@ -17,14 +17,18 @@ from PIL import Image
 
 from conftest import raises
 from coterie.core.errors import CoterieError
+from coterie.data.datasets.cifar import CIFAR10
 from coterie.data.datasets.cifar import _read as read_cifar
-from coterie.data.datasets.idx import read_idx
+from coterie.data.datasets.har import UCIHAR
+from coterie.data.datasets.idx import MNIST, read_idx
 from coterie.data.datasets.leaf import FEMNIST, Sent140
 from coterie.data.datasets.medmnist import read_npz
+from coterie.data.readers import images
 from coterie.data.readers.checks import reading
 from coterie.data.readers.images import ImageFolder
 from coterie.data.readers.npz import NPZ
 from coterie.data.readers.tables import CSV, Parquet
+from coterie.serving.row_files import open_rows
 
 TRIES = 150
 
@@ -191,3 +195,44 @@ def test_whatever_a_parser_raises_becomes_words() -> None:
         raise KeyError("a")
     with raises("unspecified"), reading("f.npz"):
         raise CoterieError("mine")
+
+
+def test_an_image_that_claims_more_than_it_holds_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = image(tmp_path)
+    Image.new("1", (9000, 9000)).save(file)  # 10 kilobytes, 243 million bytes of pixels
+    monkeypatch.setattr(images, "pixels", None)
+    with raises("data-file-too-large", match=r"a.png claims 9,000 x 9,000 pixels in"):
+        ImageFolder(str(file.parent.parent))()
+
+
+def test_images_that_are_too_many_for_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = image(tmp_path)
+    monkeypatch.setattr(images, "LARGEST", 100)
+    monkeypatch.setattr(images, "PLAUSIBLE", 0.1)
+    with raises(
+        "data-file-too-large", match=r"2 images would take 384 bytes of memory, their files .* size: \[64, 64\]"
+    ):
+        ImageFolder(str(file.parent.parent))()
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "~nobody-here/a", "a" * 300, "a\0b"])
+def test_paths_that_are_no_files(path: str) -> None:
+    for kind in (NPZ, ImageFolder):
+        with pytest.raises(CoterieError):
+            kind(path)()
+    for table in (CSV, Parquet):
+        with pytest.raises(CoterieError):
+            table(path, y="y")()
+    for known in (MNIST, CIFAR10, FEMNIST, UCIHAR):
+        with pytest.raises(CoterieError):
+            known(path=path)()
+
+
+def test_rows_of_an_array_whose_header_promises_more(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", member(b"{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1000000000000)}"))
+    rows = open_rows(tmp_path / "a.npz")
+    with raises("data-file-damaged", match="promises 16,000,000,000,000 bytes, the file has 0"):
+        list(rows.chunks(["x"], ()))

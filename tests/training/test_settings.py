@@ -16,6 +16,7 @@ import torch
 import coterie
 from conftest import linear, make_federation, raises
 from coterie.core.validation import settings_from
+from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
 from coterie.training.run_directory import read_history
 from coterie.training.sampling import clients_to_evaluate, sample_cohort, split_newcomers
@@ -227,3 +228,11 @@ def test_the_settings_are_arguments_of_run() -> None:
     assert set(parameters) <= words
     with raises("argument-unknown", match=r"run: unknown argument 'round'. Did you mean 'rounds'\?"):
         coterie.run("fedavg", make_federation(4), round=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("key", ["str", "int", "a[0]"])
+def test_an_unknown_key_may_have_any_name(key: str, tmp_path: Path) -> None:
+    """Also one that the checker itself uses for the branches of a union."""
+    (tmp_path / "a.yaml").write_text(f"'{key}': 1\n")
+    with raises("config-unknown-key", match="unknown key"):
+        read(tmp_path / "a.yaml")

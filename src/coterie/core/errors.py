@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import errno
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,6 +75,21 @@ class ResumeError(CoterieError):
     """The run directory belongs to another run or is damaged, so the run cannot be resumed."""
 
     code = "run-not-resumable"
+
+
+def of_the_machine(error: BaseException) -> CoterieError | None:
+    """What the machine has refused, memory or a file, in words; None for any other error, which is a defect."""
+    short = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    if short or of_torch or isinstance(error, MemoryError):
+        return CoterieError(
+            "the memory is not enough; end other programs, or use fewer workers, a smaller model or smaller batches",
+            code="memory",
+        )
+    if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
+        return None
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return CoterieError(f"{where}the system refused an operation ({error.strerror})", code="disk-failed")
 
 
 def _plain(name: str) -> str:

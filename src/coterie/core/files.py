@@ -38,11 +38,33 @@ def replace_durably(temporary: Path, path: Path) -> None:
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the names in a directory to the disk: a file that was just made is not found there before; raises OSError.
+
+    Windows cannot open a directory, and does not need this.
+    """
+    if os.name == "nt":
+        return
+    directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Make a directory and those above it, so that they are there even after the power fails; raises OSError.
+
+    mode: of this directory, if it is new, less what the umask takes away.
+    """
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True, mode=mode)
+    sync_directory(path.parent)
 
 
 class LineLog:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -40,6 +40,58 @@ def by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Interruption:
+    """A wish to stop that may come while something is under way that should be finished first, such as a round."""
+
+    def __init__(self) -> None:
+        self._why: KeyboardInterrupt | None = None
+        self._held = False
+
+    @property
+    def came(self) -> bool:
+        """Whether somebody wants it to stop."""
+        return self._why is not None
+
+    def hear(self, why: KeyboardInterrupt) -> bool:
+        """Note the first wish while it is held; every other one is raised. Returns True if it was noted."""
+        if not self._held or self.came:
+            raise why
+        self._why = why
+        return True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While this lasts, the first wish waits; it is raised at the end."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._why is not None:
+            raise self._why
+
+
+@contextmanager
+def interruptible(tell: Callable[[], None]) -> Iterator[Interruption]:
+    """While this lasts, Ctrl-C and SIGTERM wait for what holds them; a second one ends at once. tell: one waits."""
+    found = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield found  # only the main thread hears signals
+        return
+
+    def hear(number: int, _: FrameType | None) -> None:
+        if found.hear(Terminated() if number == signal.SIGTERM else KeyboardInterrupt()):
+            tell()
+
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, hear) for number in heard}
+    try:
+        yield found
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:

@@ -19,7 +19,10 @@ def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = Tru
     """One line per key, each naming the full key. named: whether it has a `name` besides its own keys."""
     faults: dict[str, list[tuple[str, str, str]]] = {}  # per key: type, what is wrong, what was given
     for fault in error.errors():
-        loc = [str(part) for part in fault["loc"] if not _is_branch(str(part))]
+        *above, last = fault["loc"] or ("",)
+        loc = [str(part) for part in above if not _is_branch(str(part))]
+        if fault["loc"] and (fault["type"] in UNKNOWN or not _is_branch(str(last))):  # an unknown key is as written
+            loc.append(str(last))
         if not named and loc and loc[0].isdigit() and int(loc[0]) < len(_keys(kind, [])):
             loc[0] = _keys(kind, [])[int(loc[0])]  # given by its place
         key = ".".join([*([prefix] if prefix else []), *loc])

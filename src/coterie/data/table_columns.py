@@ -164,7 +164,9 @@ def _checked(reader: ColumnReader, table: _Table) -> str:
         if kind == "number" and reader.bad is not None:
             row, text = reader.bad
             instead = f"correct it, or leave the column out: data.leave_out=[{name}] (data.categories=[{name}]: one "
-            raise table.refuse(name, row, f"{text!r} is no number (1.5 is); {instead}input for each different value)")
+            raise table.refuse(
+                name, row, f"{text[:80]!r} is no number (1.5 is); {instead}input for each different value)"
+            )
         return ""
     reason = _text_reason(reader, table.rules)
     if reason and table.rules.asked:
@@ -173,7 +175,7 @@ def _checked(reader: ColumnReader, table: _Table) -> str:
                 f"data.x: {table.title}, column '{name}' has no values; leave it out of x", code="data-column-invalid"
             )
         row, text = reader.first_text
-        raise table.refuse(name, row, f"{text!r} is no number, and the column cannot be used otherwise: {reason}")
+        raise table.refuse(name, row, f"{text[:80]!r} is no number, and the column cannot be used otherwise: {reason}")
     if reason and reader.as_text:
         raise CoterieError(f"data.categories: {table.title}, column '{name}': {reason}", code="data-column-invalid")
     return reason

@@ -2,7 +2,7 @@
 
 Clients are given out in small chunks, the largest first, so that no worker waits long for another. A
 client's work does not depend on who does it or when, so any number of workers gives the same bits.
-A worker that dies is replaced and its clients are tried once more.
+A worker that dies is replaced and its clients are tried once more, alone or, if batched, first together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import multiprocessing
 import signal
 import sys
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -72,6 +72,7 @@ def _serve(
 ) -> None:
     """What a worker process runs until the pipe closes, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which fork hands down
     for end in others:  # inherited ends of other pipes would keep those open after the parent is gone
         end.close()
     torch.set_num_threads(1)
@@ -149,28 +150,30 @@ class Workers:
         answers = ReplyBuilder(visit, self._blocks)
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
-        tried: set[int] = set()
+        deaths = Counter[int]()  # of the workers that had each client
         chunks = deque(make_chunks(visit.ids, self._n[visit.ids], self._chunks))
         sent = _BeginVisit(restrict(visit, visit.ids))
         for worker in self._workers:
             worker.chunk = ()
             self._send(worker, sent, lane=0)
         while chunks or any(w.chunk for w in self._workers):
-            for worker in self._workers:
-                if not worker.chunk:
-                    self._give(worker, chunks)
+            for worker in tuple(self._workers):
+                if chunks and not worker.chunk:
+                    # One that died before it had a chunk, as when all are killed at once, is no client's fault.
+                    alive = worker.process.is_alive()
+                    self._give(worker if alive else self._renewed(worker, sent), chunks)
             busy = {w.channel.pipe: w for w in self._workers if w.chunk}
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
                 try:
                     received: _ChunkResult = worker.channel.receive()
                 except (EOFError, OSError):
-                    again = self._replace(worker, sent, tried, missing)
-                    chunks.extend((client,) for client in again)
+                    chunks.extend(self._replace(worker, sent, deaths, missing))
                     continue
                 # The worker continues with its next chunk (and its other lane) while this one is read.
-                clients = worker.chunk
-                self._give(worker, chunks)
+                clients, worker.chunk = worker.chunk, ()
+                if worker.process.is_alive():
+                    self._give(worker, chunks)
                 for client, result in zip(clients, received.results, strict=True):
                     if isinstance(result, Missing):
                         missing[client] = result
@@ -198,16 +201,28 @@ class Workers:
         with contextlib.suppress(OSError):
             worker.channel.send(message, lane)
 
-    def _replace(self, dead: _Worker, sent: _BeginVisit, tried: set[int], missing: dict[int, Missing]) -> list[int]:
-        """Replace a dead worker; returns which of its clients are tried again."""
+    def _replace(
+        self, dead: _Worker, sent: _BeginVisit, deaths: Counter[int], missing: dict[int, Missing]
+    ) -> list[tuple[int, ...]]:
+        """Replace a dead worker; returns the chunks that are tried again.
+
+        A chunk of a batched worker is first tried again as a whole: the last digits depend on who is in it.
+        """
         dead.stop()
-        code = dead.process.exitcode
-        again = [c for c in dead.chunk if c not in tried]
-        for client in set(dead.chunk) - set(again):
-            missing[client] = Missing(client, f"the worker process died on it, twice (exit code {code})")
-        tried.update(dead.chunk)
+        deaths.update(dead.chunk)
+        first = deaths[dead.chunk[0]] == 1
+        again = [dead.chunk] if first and self.arithmetic == "batched" else [(client,) for client in dead.chunk]
+        if len(dead.chunk) == 1 and not first:
+            code, (client,) = dead.process.exitcode, dead.chunk
+            missing[client], again = Missing(client, f"the worker process died on it, twice (exit code {code})"), []
+        self._renewed(dead, sent)
+        return again
+
+    def _renewed(self, dead: _Worker, sent: _BeginVisit) -> _Worker:
+        """A new worker in the place of a dead one, told of the visit."""
+        dead.stop()
         others = [w for w in self._workers if w is not dead]
         fresh = _Worker(self._model, self.federation, others, self._runner)
         self._workers[self._workers.index(dead)] = fresh
         self._send(fresh, sent, lane=0)
-        return again
+        return fresh

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import yaml
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.files import write_durably
+from coterie.core.yaml_text import parse_yaml
 from coterie.data.membership import identity_without
 from coterie.training import serving_file
 from coterie.training.data_record import DataRecord
@@ -173,8 +173,8 @@ def still_named(path: Path, who: Who) -> list[str]:
 def source_of(path: Path) -> str | None:
     """Where the configuration says that the clients' samples are."""
     try:
-        data = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8")).get("data")
-    except (OSError, yaml.YAMLError, AttributeError):
+        data = parse_yaml((path / "config.yaml").read_text(encoding="utf-8")).get("data")
+    except (OSError, ValueError, AttributeError):
         return None
     return str(data["path"]) if isinstance(data, dict) and "path" in data else None
 

@@ -5,6 +5,7 @@ No file is ever held whole: a chunk has at most `ROWS` rows, or about `BYTES` of
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError
 from coterie.data.frames import column_names
-from coterie.data.readers.checks import LARGEST, array_header, read_member, reading
+from coterie.data.readers.checks import LARGEST, array_header, check_inflated, check_promise, read_member, reading
 from coterie.data.readers.columns import file_at
 from coterie.data.readers.tables import is_number, opened_csv
 
@@ -125,7 +126,7 @@ class NpzRows:
         try:
             with zipfile.ZipFile(path) as archive:
                 names = tuple(name.removesuffix(".npy") for name in archive.namelist())
-        except (zipfile.BadZipFile, OSError):
+        except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError):  # the latter two: of a damaged directory
             raise CoterieError(
                 f"{path}: is not an npz file; numpy.savez(path, x=..., client=...) writes one", code="data-file-format"
             ) from None
@@ -205,12 +206,14 @@ class _Member:
     def open(path: Path, archive: zipfile.ZipFile, name: str, stack: ExitStack) -> _Member:
         entry = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
         stream = stack.enter_context(archive.open(entry))
-        shape, dtype, _, by_columns = array_header(stream)
+        shape, dtype, head, by_columns = array_header(stream)
         if dtype.hasobject or not shape:
             raise CoterieError(
                 f"{path}: array '{name}' has Python objects or is one number; store numbers or strings, one per sample",
                 code="data-file-format",
             )
+        check_promise(shape, dtype, entry.file_size - head)
+        check_inflated(path, math.prod(shape[1:]) * dtype.itemsize, LARGEST)  # a row is held whole
         whole = read_member(path, archive, name, LARGEST) if by_columns else None
         return _Member(stream, whole, shape, dtype)
 
@@ -221,7 +224,7 @@ class _Member:
     @property
     def width(self) -> int:
         """Bytes of a row."""
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def read(self, first: int, count: int) -> NDArray[Any]:
         if self.whole is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from warnings import warn
 
 from coterie.core.clients import Clients
 from coterie.core.model import Model
+from coterie.core.termination import Interruption
 from coterie.data.federation import Federation
 from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine
@@ -34,6 +35,7 @@ class Run(Job[State]):
     directory: RunDirectory | None = None
     listeners: Sequence[Listener] = ()
     final_split: ScoredSplit = "test"  # "val" never uses the test samples
+    interruption: Interruption = field(default_factory=Interruption)  # waits until the round is over and saved
 
     def notify(self, event: Event) -> None:
         """Pass an event on: to the run directory first, then to the listeners."""
@@ -78,6 +80,7 @@ def assemble(
     listeners: Sequence[Listener] = (),
     final_split: ScoredSplit = "test",
     say: Callable[[str], None] = _silent,
+    interruption: Interruption | None = None,
 ) -> Iterator[Run[State]]:
     """Check everything, choose and open the engine, and prepare the run directory. The engine is closed afterwards.
 
@@ -105,7 +108,8 @@ def assemble(
             )
             if output.resume and not directory.saves():
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
-        yield Run(method, model, clients, settings, opened, directory, listeners, final_split)
+        ready = Run(method, model, clients, settings, opened, directory, listeners, final_split)
+        yield ready if interruption is None else replace(ready, interruption=interruption)
 
 
 def _begun(path: Path) -> str | None:

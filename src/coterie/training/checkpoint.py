@@ -6,6 +6,7 @@ checkpoint of another run is refused, and carries a checksum, so that a damaged 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -78,7 +79,8 @@ def save(
         safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
         replace_durably(temporary, path)
     except (safetensors.SafetensorError, OSError) as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise CoterieError(
             f"{path}: cannot be written ({error}); the run can be resumed from the one before", code="disk-write"
         ) from None

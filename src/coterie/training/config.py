@@ -25,6 +25,7 @@ from coterie.core.local import Local
 from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
+from coterie.core.yaml_text import YamlError, parse_yaml
 from coterie.data.federate import makes_clients
 from coterie.engines.factory import EngineName
 from coterie.training.settings import Settings
@@ -129,9 +130,9 @@ def _word(word: str) -> tuple[str, Any]:
     if not equals or not key:
         raise CoterieError(f"'{word}': expected key=value, for example method.k=4", code="config-unreadable")
     try:
-        return key, yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise CoterieError(f"{key}: '{text}' is not a YAML value", code="config-invalid-value") from None
+        return key, parse_yaml(text)
+    except YamlError:
+        raise CoterieError(f"{key[:200]}: '{text[:200]}' is not a YAML value", code="config-invalid-value") from None
 
 
 class _OnceEach(yaml.SafeLoader):
@@ -150,11 +151,11 @@ class _OnceEach(yaml.SafeLoader):
 def read_file(file: Path) -> Tree:
     """A YAML file of keys and values."""
     try:
-        tree = yaml.load(file.read_text(encoding="utf-8"), _OnceEach)
+        tree = parse_yaml(file.read_text(encoding="utf-8"), _OnceEach)
     except OSError as error:
         raise CoterieError(f"{file}: cannot be read ({error.strerror})", code="config-unreadable") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CoterieError(f"{file}: not YAML: {' '.join(str(error).split())}", code="config-unreadable") from None
+    except (YamlError, UnicodeDecodeError) as error:
+        raise CoterieError(f"{file}: not YAML: {error}", code="config-unreadable") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):

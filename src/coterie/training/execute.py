@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coterie.core.termination import Interruption
 from coterie.data.federation import Federation
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble
@@ -30,10 +31,12 @@ def execute(
     say: Callable[[str], None] = lambda _: None,
     components: Components | None = None,
     final_split: ScoredSplit = "test",
+    interruption: Interruption | None = None,
 ) -> Result[Any]:
     """Build what the configuration names and train.
 
     say: called with a description of the data and the engine that `auto` chose. components: what was built already.
+    interruption: a wish to stop, which waits until the round is over and saved.
     """
     made = components or build(config)
     if resume:
@@ -46,6 +49,7 @@ def execute(
         listeners=listeners,
         final_split=final_split,
         say=say,
+        interruption=interruption,
     ) as run:
         return train(run)
 

@@ -47,6 +47,7 @@ class Progress(Generic[State]):
     largest_update: float  # the largest median norm of a round's updates
     stopping: EarlyStopping
     history: list[RoundDone] = field(default_factory=list)  # rounds of this process
+    saved: int = 0  # the round of the last checkpoint
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
 
     def record(self, event: RoundDone, evaluation: Evaluation | None) -> None:
@@ -84,24 +85,34 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
     began, settings = time.perf_counter(), run.settings
     sampler = ClientSampler(run.clients, settings)
     progress = _start(run, sampler)
-    while progress.done < settings.rounds and not progress.stopping.now:
-        outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
-        progress.state = outcome.state
-        if (suspect := outlier(outcome.fits, settings.update_bound)) is not None:
-            suspects.append(suspect)
-        progress.attempts.append(outcome.event.attempts)
-        progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
-        to_evaluate = sampler.to_evaluate(progress.attempts)
-        event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
-        progress.record(event, evaluation)
-        # The line is written before the checkpoint: resuming drops a line that a crash left without one.
-        run.notify(replace(event, fresh=fresh))
-        if evaluation is None and mostly_diverged(event.unscored):
-            raise NoClientEvaluatedError(event.round, event.unscored)  # further rounds would not help
-        del outcome, fresh  # clients' models, which the next round does not need
-        _save(run, progress)
+    with run.interruption.held():
+        while progress.done < settings.rounds and not progress.stopping.now and not run.interruption.came:
+            _do_and_save(run, progress, sampler, suspects)
+        if run.interruption.came and progress.saved < progress.done:
+            _save(run, progress)
     evaluated, newcomers = _evaluate_run(run, sampler, progress)
     return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began)
+
+
+def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
+    """One round: train, evaluate if it is due, tell, and write a checkpoint if one is due."""
+    outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
+    progress.state = outcome.state
+    if (suspect := outlier(outcome.fits, run.settings.update_bound)) is not None:
+        suspects.append(suspect)
+    progress.attempts.append(outcome.event.attempts)
+    progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
+    to_evaluate = sampler.to_evaluate(progress.attempts)
+    event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
+    progress.record(event, evaluation)
+    # The line is written before the checkpoint: resuming drops a line that a crash left without one.
+    run.notify(replace(event, fresh=fresh))
+    if evaluation is None and mostly_diverged(event.unscored):
+        raise NoClientEvaluatedError(event.round, event.unscored)  # further rounds would not help
+    del outcome, fresh  # clients' models, which a checkpoint does not need
+    last = progress.done == run.settings.rounds or progress.stopping.now
+    if last or progress.done % run.settings.checkpoint_every == 0:
+        _save(run, progress)
 
 
 def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
@@ -122,7 +133,7 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     tried = {event.round: event.attempts for event in before}  # unknown for a round whose line was lost
     attempts = [tried.get(number, 1) for number in range(1, done + 1)]
     largest = max((event.update_norm or 0.0 for event in before), default=0.0)
-    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before))
+    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before), saved=done)
 
 
 def _evaluate_round(
@@ -167,13 +178,13 @@ def _with_scores(
 
 
 def _save(run: Run[State], progress: Progress[State]) -> None:
-    """Write a checkpoint if one is due: after every `checkpoint_every` rounds and after the last."""
-    last = progress.done == run.settings.rounds or progress.stopping.now
-    if run.directory is None or not (last or progress.done % run.settings.checkpoint_every == 0):
+    """Write a checkpoint: after every `checkpoint_every` rounds, after the last, and before a run is interrupted."""
+    if run.directory is None:
         return
     found = progress.evaluation
     tested = found if found is not None and found.split == "test" else None
     run.directory.save(progress.state, run.engine.memory, progress.done, tested)
+    progress.saved = progress.done
 
 
 def _evaluate_run(

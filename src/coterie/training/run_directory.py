@@ -30,8 +30,9 @@ from coterie.client.memory import Memory
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, ResumeError
-from coterie.core.files import LineLog, write_durably, writing
+from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
+from coterie.core.yaml_text import parse_yaml
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, round_history, run_warnings, status
@@ -86,8 +87,8 @@ def recorded_arithmetic(path: Path) -> str | None:
         found = parse_json((path / "run.json").read_bytes())["arithmetic"]
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         try:
-            name = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            name = parse_yaml((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
             return None
         found = name if name in ("batched", "ray") else "sequential"
     return str(found)
@@ -131,7 +132,7 @@ class RunDirectory:
         arithmetic: how the engine rounds (see `engines.contract.arithmetic`); another one gives other bits.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o775)  # never for everybody to write
+            make_directory(self.path, mode=0o775)  # never for everybody to write
             self._lock.acquire()
         except Timeout:
             raise CoterieError(f"{self.path}: another process is working on this run", code="run-locked") from None
@@ -146,10 +147,11 @@ class RunDirectory:
             )
         try:
             self._write_start(arithmetic)
-            (self.path / "checkpoints").mkdir(exist_ok=True)
+            make_directory(self.path / "checkpoints")
             self._forget_after(done)
             self._log = LineLog(self.path / round_history.FILE)
             self._trace.begin(done)
+            sync_directory(self.path)  # the log is new
             status.write(self.path, "running")
         except OSError as error:
             instead = self._instead
@@ -227,8 +229,9 @@ class RunDirectory:
             self._trace.save()
         self._save(state, memory, round, evaluated, None)
         kept = self._settings.keep_checkpoints  # at least two: a disk may damage the last
-        for old in [] if kept == "all" else self.saves()[:-kept]:
-            old.unlink()
+        with contextlib.suppress(OSError):  # one too many does no harm
+            for old in [] if kept == "all" else self.saves()[:-kept]:
+                old.unlink()
 
     def complete(
         self, state: object, memory: Memory, round: int, evaluated: Evaluation, newcomers: Evaluation | None

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, StoppedError
+from coterie.core.files import write_durably
 
 State = Literal["running", "done", "stopped", "failed"]
 FILE = "status.json"
@@ -40,9 +41,7 @@ def write(path: Path, state: State, reason: str | None = None) -> None:
     about = {"state": state, "when": when, "host": socket.gethostname(), "process": os.getpid()}
     if reason:
         about["reason"] = reason[:LONGEST]
-    temporary = path / f"{FILE}.part"
-    temporary.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path / FILE)
+    write_durably(path / FILE, json.dumps(about, indent=1) + "\n")
 
 
 def write_end(path: Path, error: BaseException) -> None:

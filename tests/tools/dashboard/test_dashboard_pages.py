@@ -146,3 +146,11 @@ def test_markdown_is_text_but_for_what_cards_use() -> None:
         '<pre tabindex="0"><code>a: &lt;1&gt;</code></pre>'
         "<p>plain &amp; simple</p>"
     )
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "5", '{"output": "nothing.here", "inputs": [], "outputs": []}', "{", ""])
+def test_a_request_that_no_page_sends_is_refused(client: Any, body: str) -> None:
+    answer = client.post(
+        "/_dash-update-component", data=body, content_type="application/json", base_url="http://127.0.0.1"
+    )
+    assert answer.status_code == 400

@@ -9,6 +9,7 @@ import torch
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
+from coterie.data.readers.checks import reading
 from coterie.data.scale import Scale
 
 
@@ -22,6 +23,7 @@ class Digits:
         """Load them, as bytes 0..16."""
         from sklearn.datasets import load_digits
 
-        raw = load_digits()
+        with reading("scikit-learn's digits"):
+            raw = load_digits()
         x = torch.from_numpy(raw.images.astype("uint8"))[:, None]
         return Dataset("digits", x, torch.from_numpy(raw.target.astype("int64")), 10, Scale(divisor=16.0))

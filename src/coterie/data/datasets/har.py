@@ -26,7 +26,7 @@ from coterie.data.datasets.facts import HAR_WINDOWS as WINDOWS
 from coterie.data.datasets.medmnist import read_npz
 from coterie.data.download.cache import DatasetSpec, opened
 from coterie.data.download.sources import unpack
-from coterie.data.readers.checks import reading
+from coterie.data.readers.checks import reading, user_path
 from coterie.data.scale import Scale
 
 
@@ -87,7 +87,7 @@ class UCIHAR:
         if self.path is None:
             with opened(self.spec) as files:
                 return _dataset(files[KEPT])
-        place = Path(self.path).expanduser()
+        place = user_path(self.path)
         try:
             return _dataset(place)
         except (CoterieError, OSError) as error:

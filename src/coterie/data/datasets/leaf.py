@@ -21,7 +21,7 @@ from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import FEMNIST_FILES, SENT140
 from coterie.data.download.cache import DatasetSpec, get
-from coterie.data.readers.checks import reading
+from coterie.data.readers.checks import reading, user_path
 from coterie.data.transforms import Normalise, image_scale
 
 LOST = 0.02  # of a grey level: more is no rounding
@@ -68,7 +68,7 @@ class Owners:
 
 def users(spec: DatasetSpec, path: str | None) -> Iterator[User]:
     """The users of all files, training part first, one file in memory at a time; a user may come more than once."""
-    place = get(spec) if path is None else Path(path).expanduser()
+    place = get(spec) if path is None else user_path(path)
     if (place / "data").is_dir():
         place = place / "data"
     parts = [place / "train", place / "test"]

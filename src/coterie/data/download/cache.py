@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from coterie.core.errors import CoterieError
 from coterie.data.download.sources import Progress, Room
 from coterie.data.download.specs import DatasetSpec, File, cache_directory, gather, md5_of
+from coterie.data.readers.checks import user_path
 
 __all__ = ["DatasetSpec", "File", "Progress", "cache_directory", "get", "opened", "where"]
 
@@ -70,7 +71,7 @@ def opened(spec: DatasetSpec, path: str | None = None) -> Iterator[dict[str, Pat
                 f"{spec.name}: {error}; remove {directory} to have it fetched again", code="data-file-damaged"
             ) from None
         return
-    place = Path(path).expanduser()
+    place = user_path(path)
     instead = f"leave data.path out to have {spec.name} fetched"
     if not place.exists():
         raise CoterieError(f"data.path: there is no {place}; {instead}", code="data-file-missing")

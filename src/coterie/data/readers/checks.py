@@ -34,6 +34,19 @@ def reading(file: Path | str) -> Iterator[None]:
         ) from error
 
 
+def user_path(text: str, key: str = "data.path") -> Path:
+    """A path that a user wrote, with ~ as their home. Devices and pipes are refused: they may have no end."""
+    try:
+        path = Path(text).expanduser()
+        plain = path.is_file() or path.is_dir() or not path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, the home of nobody
+        why = getattr(error, "strerror", None) or error
+        raise CoterieError(f"{key}: {text[:200]!r} cannot be used ({why})", code="data-file-missing") from None
+    if not plain:
+        raise CoterieError(f"{key}: {path} is neither a file nor a directory", code="data-file-format")
+    return path
+
+
 def check_inflated(file: Path, size: int, largest: int, key: str = "data.largest") -> None:
     """Refuse a file that would take far more memory than it has bytes. Called before anything is allocated."""
     if size > max(largest, file.stat().st_size):
@@ -51,13 +64,16 @@ def read_member(file: Path, archive: zipfile.ZipFile, name: str, largest: int) -
         shape, dtype, head, _ = array_header(stream)
         if dtype.hasobject or not dtype.itemsize:
             raise CoterieError("Python objects are not read; store numbers or strings", code="data-file-format")
-        promised, there = math.prod(shape) * dtype.itemsize, entry.file_size - head
-        if promised != there:
-            raise CoterieError(
-                f"its header promises {promised:,} bytes, the file has {there:,}", code="data-file-damaged"
-            )
+        check_promise(shape, dtype, entry.file_size - head)
     with archive.open(entry) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def check_promise(shape: tuple[int, ...], dtype: np.dtype[Any], there: int) -> None:
+    """Refuse an array whose header promises more or less than the bytes that follow it."""
+    promised = math.prod(shape) * dtype.itemsize
+    if promised != there:
+        raise CoterieError(f"its header promises {promised:,} bytes, the file has {there:,}", code="data-file-damaged")
 
 
 def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int, bool]:

@@ -16,6 +16,7 @@ from coterie.core.errors import CoterieError, suggest
 from coterie.core.types import Kind
 from coterie.data.cells import is_hole, number_in, time_in
 from coterie.data.labels import refuse_vectors, warn_of_amounts, warn_of_no_zero
+from coterie.data.readers.checks import user_path
 from coterie.data.scale import Scale
 
 Channels: TypeAlias = Literal["first", "last"]
@@ -98,7 +99,9 @@ def outcome(column: Column, task: Kind | None = None, classes: int | None = None
     if y.dtype.kind == "U":
         if task == "regression":
             row = next(i for i, cell in enumerate(y) if np.isnan(number_in(str(cell))))
-            column.refuse(row, f"'{y[row]}' is no number, and task is regression; write numbers or leave task out")
+            column.refuse(
+                row, f"'{str(y[row])[:80]}' is no number, and task is regression; write numbers or leave task out"
+            )
         names, y = np.unique(y, return_inverse=True)
         classes = classes or len(names)
     if y.dtype.kind == "f" and task == "classification":
@@ -220,7 +223,7 @@ def _number_of(value: Any) -> float:
 
 
 def file_at(path: str) -> Path:
-    file = Path(path).expanduser()
+    file = user_path(path)
     if not file.is_file():
         what = "is a directory" if file.is_dir() else "does not exist"
         raise CoterieError(f"data.path: {path} {what}; give a file, seen from {Path.cwd()}", code="data-file-missing")

@@ -17,11 +17,14 @@ from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
+from coterie.data.readers.checks import LARGEST, reading, user_path
 from coterie.data.readers.columns import IS_TEST, Column, class_names, outcome, owners
 from coterie.data.scale import Scale
 
 Bytes: TypeAlias = NDArray[np.uint8]
 ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+PLAUSIBLE = 200  # bytes of pixels for each byte of image files: more, and they hold nothing, or claim what they do not
+SMALL = 1 << 26  # bytes of pixels of one image that are never too many
 SPLITS = frozenset({"train", "val", "validation", "test"})
 
 
@@ -69,7 +72,11 @@ class ImageFolder:
 
     def __call__(self) -> Dataset:
         """Read all images, in the order of their paths."""
-        root = Path(self.path).expanduser()
+        root = user_path(self.path)
+        with reading(root):
+            return self._dataset(root)
+
+    def _dataset(self, root: Path) -> Dataset:
         if not root.is_dir():
             what = "is a file" if root.is_file() else "does not exist"
             raise CoterieError(
@@ -137,6 +144,13 @@ class ImageFolder:
 
     def _pixels(self, pictures: list[Picture]) -> Bytes:
         first = self._image(pictures[0].file)
+        size, stored = len(pictures) * first.nbytes, sum(picture.file.stat().st_size for picture in pictures)
+        if size > max(LARGEST, PLAUSIBLE * stored):
+            raise CoterieError(
+                f"data.path: {self.path}: {len(pictures):,} images would take {size:,} bytes of memory, their files "
+                f"have {stored:,}; give the size to bring them to, such as size: [64, 64]",
+                code="data-file-too-large",
+            )
         x = np.empty((len(pictures), *first.shape), dtype=np.uint8)
         for i, picture in enumerate(pictures):
             image = self._image(picture.file)
@@ -153,6 +167,7 @@ class ImageFolder:
     def _image(self, file: Path) -> Bytes:
         try:
             with Image.open(file) as opened:
+                _check_claim(file, opened.size)
                 image = pixels(opened, str(file), self.colour)
         except CoterieError:
             raise
@@ -165,6 +180,17 @@ class ImageFolder:
         height, width = self.size
         shown = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
         return pixels(shown.resize((width, height), Image.Resampling.BILINEAR), str(file), self.colour)
+
+
+def _check_claim(file: Path, size: tuple[int, int]) -> None:
+    """Refuse an image whose header claims far more than its file can hold, before its pixels are allocated."""
+    width, height = size
+    stored = file.stat().st_size
+    if 3 * width * height > max(SMALL, PLAUSIBLE * stored):
+        raise CoterieError(
+            f"data.path: {file} claims {width:,} x {height:,} pixels in {stored:,} bytes; mend or remove it",
+            code="data-file-too-large",
+        )
 
 
 def _visible(place: Path) -> list[Path]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS
+from coterie.core.yaml_text import YamlError, parse_yaml
 from coterie.data.arrays import encoded, split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
@@ -168,4 +168,7 @@ def _word(word: str) -> tuple[str, Any]:
         raise CoterieError(
             f"--data: '{word}': expected key=value after the comma, for example y=outcome", code="option-invalid"
         )
-    return key, value if key.startswith("categories.") else yaml.safe_load(value)
+    try:
+        return key, value if key.startswith("categories.") else parse_yaml(value)
+    except YamlError:
+        raise CoterieError(f"--data: {key[:200]}: '{value[:200]}' is not a YAML value", code="option-invalid") from None

@@ -7,6 +7,7 @@ back as the server may go. The high half of a version's number is the round it w
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import safetensors.torch
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.files import replace_durably
+from coterie.core.files import make_directory, replace_durably
 
 SHIFT = 32
 
@@ -75,11 +76,12 @@ class DirectoryStore:
         file = self._file(run, version)
         part = file.with_name(file.name + ".part")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(file.parent, mode=0o700)
             safetensors.torch.save_file({k: v.detach().clone().contiguous() for k, v in values.items()}, part)
             replace_durably(part, file)
         except (OSError, safetensors.SafetensorError) as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
             why = getattr(error, "strerror", None) or error
             raise CoterieError(
                 f"{file.parent}: cannot be written ({why}); make room, or choose another --state", code="disk-write"

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
 from coterie.core.processes import end_with_parent, import_from_here_last
-from coterie.core.termination import exit_code
+from coterie.core.termination import exit_code, interruptible
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     bench,
@@ -221,10 +221,15 @@ def _run(
             stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with console.progress(stderr, config.method.name) as listen, ExitStack() as opened:
+        with (
+            interruptible(_stopping) as interruption,
+            console.progress(stderr, config.method.name) as listen,
+            ExitStack() as opened,
+        ):
             trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
-            return execute(config, path, resume=resume, listeners=[listen, *trackers], say=say)
-    except KeyboardInterrupt:
+            heard = [listen, *trackers]
+            return execute(config, path, resume=resume, listeners=heard, say=say, interruption=interruption)
+    except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
         again = (
             f"go on with: coterie run --resume {path}{trust_words(config.dump())}"
@@ -232,7 +237,13 @@ def _run(
             else "it had not begun, so nothing was kept"
         )
         sys.stderr.write(f"interrupted; {again}\n")
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(why)) from None
+
+
+def _stopping() -> None:
+    """Said from a signal handler, which may have come while a stream was being written to: so past the streams."""
+    with suppress(OSError):
+        os.write(2, b"\nstopping after this round; once more to stop at once\n")
 
 
 def _print_json(value: object) -> None:
@@ -261,6 +272,12 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt as why:
         sys.exit(exit_code(why))
+    except Exception as error:
+        refused = of_the_machine(error)
+        if refused is None:
+            raise
+        sys.stderr.write(f"error: {refused}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

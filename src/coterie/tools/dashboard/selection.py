@@ -19,9 +19,9 @@ class Selection:
     left_out: int = 0  # beyond what is shown together
 
 
-def select(search: str | None, known: Collection[str]) -> Selection:
+def select(search: object, known: Collection[str]) -> Selection:
     """The part of an address from the question mark on, against the keys that there are."""
-    query = (search or "")[:LONGEST].removeprefix("?")
+    query = (search if isinstance(search, str) else "")[:LONGEST].removeprefix("?")
     asked = list(dict.fromkeys(parse_qs(query, errors="replace").get("run", [])))
     keys = [key for key in asked if key in known]
     unknown = [key for key in asked if key not in known]

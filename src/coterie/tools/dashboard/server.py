@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from coterie.serving.address import address_of as address_of
 from coterie.serving.address import is_local as is_local
 from coterie.serving.address import listen as listen
 
+UPDATES = "/_dash-update-component"  # where the page asks for what has changed
+
 
 def protect(app: Any, host: str) -> None:
     """Scripts of this page only, and no other site may reach a local page by a name that points here."""
     from flask import Response, abort, request
+    from werkzeug.exceptions import HTTPException
 
     scripts = " ".join(f"'{found}'" if found[0] != "'" else found for found in app.csp_hashes())
     policy = (
@@ -34,8 +38,23 @@ def protect(app: Any, host: str) -> None:
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
+    def refuse(error: Exception) -> Any:
+        """A request that no page of ours sends is the sender's mistake, not one of the server."""
+        if isinstance(error, HTTPException):
+            return error
+        if request.path.endswith(UPDATES) and not _ours(error):
+            return Response("This is not a request of the dashboard's page.\n", 400, mimetype="text/plain")
+        raise error
+
+    app.server.register_error_handler(Exception, refuse)
     app.server.before_request(check)
     app.server.after_request(add)
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether an error came from code of this package, and not from Dash taking a request apart."""
+    frames, here = traceback.walk_tb(error.__traceback__), str(Path(__file__).parent)
+    return any(frame.f_code.co_filename.startswith(here) and frame.f_code.co_name != "refuse" for frame, _ in frames)
 
 
 def _load() -> None:
