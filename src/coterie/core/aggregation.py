@@ -28,3 +28,9 @@ class Aggregator(Protocol):
         labels (n,): the cluster of each row of the reply. weights (n,): those of the mean; a client of weight 0 has no
         part in it. empty (K, P): the models that clusters have now; one without a member keeps it.
         """
+
+
+def takes(aggregator: Aggregator, answers: int) -> bool:
+    """Whether it is asked for so many answers. Of none, a cluster keeps its model, except where noise is added: whether
+    anybody answered must not show."""
+    return answers > 0 or bool(getattr(aggregator, "also_of_nobody", False))

@@ -70,6 +70,8 @@ class RoundAsk:
         single = isinstance(task, Fit | Score | Evaluate)
         tasks: tuple[Task, ...] = (task,) if isinstance(task, Fit | Score | Evaluate) else tuple(task)
         wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
+        if not len(wanted) and not all(isinstance(one, Evaluate) for one in tasks):
+            raise NoAnswerError(f"round {self._round + 1}: no client was drawn")
         tasks = tuple(self._narrow(t, wanted) for t in tasks)
         there = wanted[~torch.isin(wanted, self._gone)]
         visit = Visit(tasks, there, Moment(self._seed, self._round, self._next), keep=self._keep)

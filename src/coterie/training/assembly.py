@@ -21,6 +21,7 @@ from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Event, Listener
 from coterie.training.job import Job
+from coterie.training.privacy.begin import planned
 from coterie.training.run_directory import RunDirectory, check_directory, recorded_arithmetic
 from coterie.training.settings import Settings
 
@@ -85,6 +86,7 @@ def assemble(
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
+    private = planned(method, model, clients, settings)
     if output is not None:
         check_directory(output.path, output.resume)
     config = None if output is None else output.config
@@ -105,7 +107,7 @@ def assemble(
             )
             if output.resume and not directory.saves():
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
-        yield Run(method, model, clients, settings, opened, directory, listeners, final_split)
+        yield Run(method, model, clients, settings, opened, private, directory, listeners, final_split)
 
 
 def _begun(path: Path) -> str | None:

@@ -13,6 +13,7 @@ from coterie.core.constructors import explained
 from coterie.core.metrics import Summary
 from coterie.core.replies import Evaluated, Fitted
 from coterie.engines.contract import Missing
+from coterie.training.privacy.ledger import Spent
 
 
 @explained
@@ -60,6 +61,7 @@ class RoundDone:
     rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
     counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
+    privacy: Spent | None = None  # where the run has privacy: what it has cost clients by now
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 
 

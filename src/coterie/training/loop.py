@@ -28,6 +28,9 @@ from coterie.training.evaluation import (
     evaluate_newcomers,
 )
 from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
+from coterie.training.privacy import record as privacy_record
+from coterie.training.privacy.begin import ledger_of
+from coterie.training.privacy.ledger import Ledger
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
@@ -48,6 +51,12 @@ class Progress(Generic[State]):
     stopping: EarlyStopping
     history: list[RoundDone] = field(default_factory=list)  # rounds of this process
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
+    ledger: Ledger | None = None  # what privacy has cost so far
+
+    @property
+    def budget_spent(self) -> bool:
+        """Whether there is no privacy budget left for another round."""
+        return self.ledger is not None and not self.ledger.allows_a_round
 
     def record(self, event: RoundDone, evaluation: Evaluation | None) -> None:
         """A round is over."""
@@ -82,11 +91,11 @@ def train(run: Run[State]) -> Result[State]:
 def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
     """suspects: is given those whose updates stood out, should the run diverge."""
     began, settings = time.perf_counter(), run.settings
-    sampler = ClientSampler(run.clients, settings)
+    sampler = ClientSampler(run.clients, settings, None if run.privacy is None else run.privacy.key)
     progress = _start(run, sampler)
-    while progress.done < settings.rounds and not progress.stopping.now:
-        outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
-        progress.state = outcome.state
+    while progress.done < settings.rounds and not progress.stopping.now and not progress.budget_spent:
+        outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update, progress.ledger)
+        progress.state, progress.ledger = outcome.state, outcome.ledger
         if (suspect := outlier(outcome.fits, settings.update_bound)) is not None:
             suspects.append(suspect)
         progress.attempts.append(outcome.event.attempts)
@@ -122,7 +131,10 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     tried = {event.round: event.attempts for event in before}  # unknown for a round whose line was lost
     attempts = [tried.get(number, 1) for number in range(1, done + 1)]
     largest = max((event.update_norm or 0.0 for event in before), default=0.0)
-    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before))
+    ledger = ledger_of(run.privacy, None if run.directory is None else run.directory.spent, done)
+    if run.directory is not None:
+        run.directory.ledger = ledger
+    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before), ledger=ledger)
 
 
 def _evaluate_round(
@@ -168,11 +180,12 @@ def _with_scores(
 
 def _save(run: Run[State], progress: Progress[State]) -> None:
     """Write a checkpoint if one is due: after every `checkpoint_every` rounds and after the last."""
-    last = progress.done == run.settings.rounds or progress.stopping.now
+    last = progress.done == run.settings.rounds or progress.stopping.now or progress.budget_spent
     if run.directory is None or not (last or progress.done % run.settings.checkpoint_every == 0):
         return
     found = progress.evaluation
     tested = found if found is not None and found.split == "test" else None
+    run.directory.ledger = progress.ledger
     run.directory.save(progress.state, run.engine.memory, progress.done, tested)
 
 
@@ -212,6 +225,8 @@ def _finish(
     run: Run[State], progress: Progress[State], evaluated: Evaluation, newcomers: Evaluation | None, seconds: float
 ) -> Result[State]:
     warnings = warnings_of(run.method, evaluated.summary, [*progress.before, *progress.history], run.clients)
+    if progress.budget_spent and progress.done < run.settings.rounds:
+        warnings = (*warnings, privacy_record.spent_early(progress.done, run.settings.rounds))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on))
     return Result(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+from torch import Tensor
 
 from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
@@ -16,6 +18,8 @@ from coterie.training.ask import RoundAsk
 from coterie.training.divergence import mostly_diverged
 from coterie.training.events import RoundDone
 from coterie.training.job import Job
+from coterie.training.privacy.ledger import Ledger
+from coterie.training.privacy.private_ask import PrivateAsk
 from coterie.training.sampling import ClientSampler
 
 State = TypeVar("State")
@@ -28,14 +32,21 @@ class RoundOutcome(Generic[State]):
     state: State
     event: RoundDone
     fits: list[tuple[Fit, Fitted]]
+    ledger: Ledger | None = None  # where the run has privacy
 
 
 def do_round(
-    job: Job[State], state: State, sampler: ClientSampler, t: int, largest_update: float
+    job: Job[State],
+    state: State,
+    sampler: ClientSampler,
+    t: int,
+    largest_update: float,
+    ledger: Ledger | None = None,
 ) -> RoundOutcome[State]:
     """Round t, counted from 0. It is repeated with other clients while fewer than the quorum answer.
 
-    largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`.
+    largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`. ledger: what privacy has cost
+    so far, where the run has any; then updates are clipped, not screened.
     """
     began, settings = time.perf_counter(), job.settings
     for attempt in range(settings.retries + 1):
@@ -46,15 +57,21 @@ def do_round(
             *(job.engine, ids, settings.seed, t),
             quorum=settings.quorum,
             gone=sampler.dropouts(ids, t, attempt),
-            update_bound=settings.update_bound,
+            update_bound=settings.update_bound if ledger is None else 0.0,
             scale=largest_update,
             names=sampler.names,
         )
+        private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt)
         job.engine.memory.begin()
         try:
-            return _outcome(_asked(job, state, cohort, ask), cohort, ask, attempt, time.perf_counter() - began)
+            new = _asked(job, state, cohort, private or ask)
+            found = _outcome(new, cohort, ask, attempt, time.perf_counter() - began)
+            return found if private is None else _private_outcome(found, private.ledger, roster.ids)
         except QuorumError as error:
             job.engine.memory.undo()
+            if private is not None:
+                private.given_up()
+                ledger = private.ledger
             missing = tuple(ask.missing.values())
             # If all clients were asked already, the same ones would diverge again.
             again = len(ids) < len(roster.ids) or not mostly_diverged(missing)
@@ -63,10 +80,17 @@ def do_round(
     raise AssertionError("unreachable")
 
 
-def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk) -> State:
+def _private_outcome(found: RoundOutcome[State], ledger: Ledger, ids: Tensor) -> RoundOutcome[State]:
+    """What may be told of a round with privacy: nothing that single answers show."""
+    return RoundOutcome(found.state, replace(found.event, privacy=ledger.spent(ids)), [], ledger)
+
+
+def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk | PrivateAsk) -> State:
     """The method's round."""
-    if not len(cohort.ids):
+    if not len(cohort.roster.ids):
         raise QuorumError(f"round {cohort.round + 1}: no client is connected")
+    if not len(cohort.ids) and not (job.privacy is not None and job.privacy.amplified):
+        return state  # nobody was drawn (Poisson sampling)
     try:
         new = job.method.round(state, cohort, ask)
     except NoAnswerError:  # the quorum is met (it may be 0), but without any answer nothing changes

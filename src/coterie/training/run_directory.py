@@ -39,6 +39,8 @@ from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
 from coterie.training.evaluation_record import packable
 from coterie.training.events import Event, RoundDone, RunEnded
+from coterie.training.privacy import record as privacy_record
+from coterie.training.privacy.ledger import Ledger
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import FILE as SERVING
 from coterie.training.serving_file import contents
@@ -71,8 +73,9 @@ def describe(method: object) -> str:
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
+    may_change = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]  # the noise is for so many rounds
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
+        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in may_change},
         "method": describe(method),
         "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
         "data": clients.identity(),
@@ -118,6 +121,8 @@ class RunDirectory:
         self._belongs = belongs(method, model, clients, settings)
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
+        self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
+        self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
         self._log: LineLog | None = None
@@ -193,6 +198,7 @@ class RunDirectory:
         last = without_forgotten(last, history.forgotten)
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         self._recorded = set() if len(self.joined) else set(last.also)
+        self.spent = last.also.get("privacy")
         return last.state, last.round
 
     def saves(self) -> list[Path]:
@@ -241,11 +247,13 @@ class RunDirectory:
     ) -> None:
         found = {"evaluation": evaluated, "newcomers": newcomers}
         source = self._clients if isinstance(self._clients, Federation) else None
-        also = {
+        also: dict[str, Any] = {
             name: packable(one, self._method, self._model, source, memory)
             for name, one in found.items()
             if one is not None
         }
+        if self.ledger is not None:
+            also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
         file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
         checkpoint.save(file, state, memory, round, self._belongs, also)
         self._recorded = set(also)
