@@ -30,7 +30,7 @@ from coterie.training.evaluation import (
 from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.training.privacy import record as privacy_record
 from coterie.training.privacy.begin import ledger_of
-from coterie.training.privacy.ledger import Ledger
+from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
@@ -94,7 +94,14 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
     sampler = ClientSampler(run.clients, settings, None if run.privacy is None else run.privacy.key)
     progress = _start(run, sampler)
     while progress.done < settings.rounds and not progress.stopping.now and not progress.budget_spent:
-        outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update, progress.ledger)
+        try:
+            outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update, progress.ledger)
+        except BudgetSpentError as error:
+            if not progress.done:
+                raise
+            progress.ledger = error.ledger
+            _save(run, progress)
+            break
         progress.state, progress.ledger = outcome.state, outcome.ledger
         if (suspect := outlier(outcome.fits, settings.update_bound)) is not None:
             suspects.append(suspect)

@@ -18,7 +18,7 @@ from coterie.training.ask import RoundAsk
 from coterie.training.divergence import mostly_diverged
 from coterie.training.events import RoundDone
 from coterie.training.job import Job
-from coterie.training.privacy.ledger import Ledger
+from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.privacy.private_ask import PrivateAsk
 from coterie.training.sampling import ClientSampler
 
@@ -72,6 +72,8 @@ def do_round(
             if private is not None:
                 private.given_up()
                 ledger = private.ledger
+                if attempt < settings.retries and not ledger.allows_a_round:
+                    raise BudgetSpentError(ledger, t + 1) from None
             missing = tuple(ask.missing.values())
             # If all clients were asked already, the same ones would diverge again.
             again = len(ids) < len(roster.ids) or not mostly_diverged(missing)

@@ -96,6 +96,19 @@ class Ledger:
         return cls(plan, int(kept["attempts"]), rounds, signals)
 
 
+class BudgetSpentError(CoterieError):
+    """Another attempt at a round does not fit into the budget."""
+
+    code = "privacy-budget"
+
+    def __init__(self, ledger: Ledger, round: int) -> None:
+        super().__init__(
+            f"privacy: the budget is spent by attempts at round {round} that too few clients answered; a lower quorum "
+            "repeats fewer of them"
+        )
+        self.ledger = ledger
+
+
 def words(spent: Spent) -> str:
     """In one line."""
     if math.isinf(spent.epsilon):
