@@ -16,10 +16,10 @@ import yaml
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
-from coterie.training.privacy import record as privacy_record
 from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord
+from coterie.training.privacy import record as privacy_record
 
 ABANDONED = "abandoned"
 COPIED = (

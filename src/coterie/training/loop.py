@@ -231,9 +231,9 @@ def _not_evaluated(run: Run[State], error: NoClientEvaluatedError) -> CoterieErr
 def _finish(
     run: Run[State], progress: Progress[State], evaluated: Evaluation, newcomers: Evaluation | None, seconds: float
 ) -> Result[State]:
-    warnings = warnings_of(run.method, evaluated.summary, [*progress.before, *progress.history], run.clients)
-    if progress.budget_spent and progress.done < run.settings.rounds:
-        warnings = (*warnings, privacy_record.spent_early(progress.done, run.settings.rounds))
+    history = [*progress.before, *progress.history]
+    warnings = warnings_of(run.method, evaluated.summary, history, run.clients)
+    warnings = (*warnings, *privacy_record.spent_early(run.settings, history))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on))
     return Result(

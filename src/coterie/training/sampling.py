@@ -92,9 +92,7 @@ def draw(roster: Roster, count: int, rng: np.random.Generator) -> Tensor:
     return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), count, replace=False)))]
 
 
-def clients_to_evaluate(
-    roster: Roster, settings: Settings, attempts: Sequence[int], key: int | None = None
-) -> Roster:
+def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[int], key: int | None = None) -> Roster:
     """Every client, or with `evaluate_whom: met` those drawn for a round so far.
 
     attempts: how often each of the rounds so far was tried.

@@ -42,7 +42,9 @@ def test_releases_of_different_noise_add_up_by_their_precisions() -> None:
     assert mixed == pytest.approx(epsilon_of((Gaussian(1.0),), DELTA), abs=1e-3)
 
 
-@pytest.mark.parametrize(("share", "noise", "times"), [(0.1, 1.0, 30), pytest.param(0.02, 0.8, 100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    ("share", "noise", "times"), [(0.1, 1.0, 30), pytest.param(0.02, 0.8, 100, marks=pytest.mark.exhaustive)]
+)
 def test_poisson_sampling_agrees_with_the_prv_accountant(share: float, noise: float, times: int) -> None:
     from prv_accountant import PRVAccountant
     from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
@@ -57,7 +59,11 @@ def test_poisson_sampling_agrees_with_the_prv_accountant(share: float, noise: fl
 
 def test_every_round_counts() -> None:
     """An accountant that forgets the number of steps would give the same for 1 and for 40 rounds."""
-    for kind in (lambda t: Gaussian(4.0, t), lambda t: PoissonGaussian(0.2, 1.0, t), lambda t: RandomisedResponse(4, 0.5, t)):
+    for kind in (
+        lambda t: Gaussian(4.0, t),
+        lambda t: PoissonGaussian(0.2, 1.0, t),
+        lambda t: RandomisedResponse(4, 0.5, t),
+    ):
         costs = [epsilon_of((kind(times),), DELTA) for times in (1, 10, 40)]
         assert costs[0] < costs[1] < costs[2]
 

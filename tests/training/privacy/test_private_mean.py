@@ -73,7 +73,10 @@ def test_sums_and_counts_get_the_noise_of_the_plan() -> None:
     found = mean(ask(FIT), torch.ones(2), empty=W)
     # The noise of a sum is 2 sqrt(10/9), of the count three times that: 1/4 = 9/40 + 1/40.
     assert plan.sum_noise**-2 + plan.count_noise**-2 == pytest.approx(0.25)
-    drawn, counted = noise((1, 2), 2 * math.sqrt(10 / 9), 9, 0, 0, 0, 0)[0], noise((1,), 6 * math.sqrt(10 / 9), 9, 0, 0, 0, 1)
+    drawn, counted = (
+        noise((1, 2), 2 * math.sqrt(10 / 9), 9, 0, 0, 0, 0)[0],
+        noise((1,), 6 * math.sqrt(10 / 9), 9, 0, 0, 0, 1),
+    )
     count = float(2 + counted)
     sums = torch.tensor([0.3, 0.4]).double() + drawn
     wanted = W + (sums / count if count >= 1 else torch.zeros(2)).float()
@@ -169,7 +172,9 @@ def test_two_sketches_of_a_visit_are_one_release_with_more_noise() -> None:
     task = dataclasses.replace(FIT, sketch=2, send=False)
     first, second = ask([task, task])
     deviation = 0.5 * math.sqrt(2)
-    torch.testing.assert_close(first.sketch, (torch.tensor([[0.6, 0.8]]) + noise((1, 2), deviation, 5, 0, 0, 1, 2)).float())
+    torch.testing.assert_close(
+        first.sketch, (torch.tensor([[0.6, 0.8]]) + noise((1, 2), deviation, 5, 0, 0, 1, 2)).float()
+    )
     torch.testing.assert_close(second.sketch, (near + noise((1, 2), deviation, 5, 0, 0, 2, 2)).float())
     assert ask.ledger.signals.values.tolist() == [1]
     assert ask.ledger.rounds.values.tolist() == []  # nothing was sent for a mean

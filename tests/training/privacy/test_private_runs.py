@@ -24,7 +24,8 @@ from coterie.training.privacy.accountant import Gaussian, PoissonGaussian, epsil
 from coterie.training.privacy.declarations import DECLARED, declared, looks
 from coterie.training.privacy.plan import plan
 from coterie.training.privacy.settings import Privacy
-from coterie.training.round_history import line_of, read as read_rounds
+from coterie.training.round_history import line_of
+from coterie.training.round_history import read as read_rounds
 from coterie.training.sampling import sample_cohort
 from coterie.training.settings import Settings
 
@@ -110,7 +111,12 @@ def test_fixed_cohorts_are_not_amplified(clients: coterie.Federation) -> None:
 def test_repeated_rounds_count_and_end_the_run_early(clients: coterie.Federation) -> None:
     found = coterie.run(
         *(ACCOUNTED["fedavg"], clients, "linear"),
-        **{"rounds": 6, "participation": 0.5, "sampling": "poisson", "dropout": 0.45, "quorum": 0.6, "retries": 20},
+        rounds=6,
+        participation=0.5,
+        sampling="poisson",
+        dropout=0.45,
+        quorum=0.6,
+        retries=20,
         privacy=private(),
         seed=3,
     )

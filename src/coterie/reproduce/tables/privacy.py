@@ -24,7 +24,7 @@ def _run(method: str, clients: int, budget: str) -> Run:
         "privacy": {"delta": 1e-5, "clip": 0.5} | BUDGETS[budget],
         "engine": {"name": "batched", "workers": 1},
     }
-    return Run(f"privacy/{method}/{clients}/epsilon-{budget}", config, wave=(1000 - clients) // 100)
+    return Run(f"privacy/{method}/{clients}/epsilon-{budget}", config, wave=CLIENTS.index(clients))
 
 
 TABLES = (

@@ -20,12 +20,12 @@ from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL
 
 
-def never(rounds: int, everyone: bool) -> int:
+def never(*_: int) -> int:
     """The clustering signal of a client is not used."""
     return 0
 
 
-def once(rounds: int, everyone: bool) -> int:
+def once(*_: int) -> int:
     """It is used once: in the first clustering, or when a client that was not there joins."""
     return 1
 

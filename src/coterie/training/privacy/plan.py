@@ -102,18 +102,14 @@ def plan(method: Any, model: Model, settings: Settings, key: int, *, simulated: 
     return PrivacyPlan(asked, releases, settings.rounds, signals, noise, signal_noise, share, key)
 
 
-def _noises(
-    asked: Privacy, releases: Releases, rounds: int, signals: int, share: float | None
-) -> tuple[float, float]:
+def _noises(asked: Privacy, releases: Releases, rounds: int, signals: int, share: float | None) -> tuple[float, float]:
     """The noise multipliers of means and of signals."""
     if asked.epsilon is None:  # a signal is as noisy as if the shares of the budget were kept to
         noise = float(asked.noise or 0.0)
         ratio = signals * (1 - asked.signal) / (rounds * releases.means * asked.signal)
         return noise, noise * math.sqrt(ratio) if signals else 0.0
     if share is not None:
-        return noise_for(
-            asked.epsilon, asked.delta, lambda noise: _sampled(share, noise, releases.means, rounds)
-        ), 0.0
+        return noise_for(asked.epsilon, asked.delta, lambda noise: _sampled(share, noise, releases.means, rounds)), 0.0
     budget = precision_for(asked.epsilon, asked.delta)
     for_signals = asked.signal * budget if signals else 0.0
     noise = math.sqrt(rounds * releases.means / (budget - for_signals))

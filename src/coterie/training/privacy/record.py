@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from coterie.core.clients import Clients
 from coterie.core.files import write_durably, writing
-from coterie.core.naming import client_name
+from coterie.training.events import RoundDone
 from coterie.training.privacy.ledger import Ledger
+from coterie.training.settings import Settings
 
 FILE = "privacy.json"
 RELATION = "one client's data added or removed; who is on the roster is known"
 
 
 def contents(ledger: Ledger, clients: Clients) -> dict[str, Any]:
-    """Every client of the roster with its epsilon, by name."""
+    """Every client of the roster with its epsilon, by id."""
     plan, ids = ledger.plan, clients.roster.ids
     found = zip(ids.tolist(), ledger.epsilon_of(ids), strict=True)
     return {
@@ -29,7 +31,7 @@ def contents(ledger: Ledger, clients: Clients) -> dict[str, Any]:
         "signal_noise": plan.signal_noise if plan.most_signals else None,
         "poisson_share": plan.share,
         "attempts": ledger.attempts,
-        "clients": {client_name(clients.names, client): _number(epsilon) for client, epsilon in found},
+        "clients": {str(client): _number(epsilon) for client, epsilon in found},
     }
 
 
@@ -44,9 +46,12 @@ def _number(epsilon: float) -> float | None:
     return None if math.isinf(epsilon) else epsilon
 
 
-def spent_early(done: int, rounds: int) -> str:
-    """Why a run has fewer rounds than it was to have."""
+def spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
+    """A warning where a run has fewer rounds than it was to have."""
+    done = history[-1].round if history else settings.rounds
+    if settings.privacy is None or settings.stop_after is not None or done >= settings.rounds:
+        return ()
     return (
-        f"privacy: the budget is spent after {done} of {rounds} rounds, because rounds that were repeated count too; "
-        "a lower quorum repeats fewer of them"
+        f"privacy: the budget is spent after {done} of {settings.rounds} rounds, because rounds that were repeated "
+        "count too; a lower quorum repeats fewer of them",
     )
