@@ -1,8 +1,8 @@
 """The mean of a cluster's models, private: what takes the place of a mean in a run with `privacy`.
 
 A cluster's new model is its old one plus the noisy sum of its clients' clipped updates over their noisy count. An
-update is what a client has moved from what it started from. A cluster whose noisy count is below the minimum keeps its model.
-Noise is added whoever answered, also to nothing.
+update is what a client has moved from what it started from. A cluster whose noisy count is below the minimum keeps its
+model. Noise is added whoever answered, also to nothing.
 """
 
 from __future__ import annotations
