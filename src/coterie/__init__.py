@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from coterie.training.inference import Served as Served
     from coterie.training.inspection import Inspection as Inspection
     from coterie.training.inspection import inspect as inspect
+    from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
 
@@ -179,6 +180,7 @@ _HOME = {
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
+    "coterie.training.privacy.settings": ("Privacy",),
     "coterie.training.explanation": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
