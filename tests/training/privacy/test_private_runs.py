@@ -18,8 +18,12 @@ from coterie.core.errors import StoppedError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS
+from coterie.tools.report import figures
+from coterie.tools.report.page_parts import key_figures
+from coterie.tools.report.record import read_run
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
+from coterie.training.going_back import go_back
 from coterie.training.privacy.accountant import Gaussian, PoissonGaussian, epsilon_of
 from coterie.training.privacy.declarations import DECLARED, declared, looks
 from coterie.training.privacy.plan import plan
@@ -204,6 +208,23 @@ def test_every_engine_draws_the_same_noise(clients: coterie.Federation) -> None:
         for engine, workers in (("sequential", None), ("workers", 2))
     ]
     assert torch.equal(runs[0].state, runs[1].state)
+
+
+def test_report_and_card_say_what_was_spent(clients: coterie.Federation, tmp_path: Path) -> None:
+    found = coterie.run(
+        *(ACCOUNTED["ifca"], clients, "linear"), rounds=2, participation=6, privacy=private(), out=tmp_path / "run"
+    )
+    record = read_run(tmp_path / "run")
+    assert record.curve.epsilon.tolist() == [event.privacy.epsilon for event in found.history if event.privacy]
+    assert record.epsilon.keys() == set(range(12))
+    assert max(record.epsilon.values()) == record.curve.last("epsilon")
+    pictures = {picture.name: picture for picture in figures.of_run(record)}
+    assert f"Epsilon is {record.curve.last('epsilon'):.3g}" in pictures["epsilon"].words
+    assert sum(sum(bar.y) for bar in pictures["epsilon-clients"].figure.data) == 12
+    assert "privacy spent (epsilon)" in key_figures(record)
+    assert "epsilon 8 at delta 1e-05" in coterie.model_card(found, int(found.assignments[0]))
+    with raises("privacy-budget"):
+        go_back(tmp_path / "run", 1, lambda _: None)
 
 
 # ------------------------------------------------------------------------------------------ what is refused
