@@ -14,7 +14,8 @@ CHUNK = 1 << 21  # numbers that are clipped at a time
 def clipped(vectors: Tensor, bound: float) -> Tensor:
     """Vectors (n, d) in double precision, scaled down to this norm where they are longer; none that is not finite."""
     exact = torch.where(vectors.isfinite().all(1, keepdim=True), vectors.double(), 0.0)
-    return exact * (bound / exact.norm(dim=1, keepdim=True).clamp(min=bound))
+    scale: Tensor = bound / torch.linalg.vector_norm(exact, dim=1, keepdim=True).clamp(min=bound)
+    return exact * scale
 
 
 def noise(shape: tuple[int, ...], deviation: float, key: int, *words: int) -> Tensor:
