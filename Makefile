@@ -9,6 +9,7 @@ $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	-$(BIN)/python -m pip install --quiet --no-deps byzfl  # values to compare with, without torchvision
 	touch $@
 
 demo: $(VENV)/installed  ## FedAvg, WeCFL and Halves on 40 clients with four hidden clusters

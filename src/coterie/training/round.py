@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
+from coterie.clustering.aggregators import RobustMean
+from coterie.core.aggregation import Defence
 from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.replies import Fitted
@@ -53,6 +55,7 @@ def do_round(
         wait_for_clients(job.engine)
         roster, ids = sampler.roster, sampler.cohort(t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
+        robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         ask = RoundAsk(
             *(job.engine, ids, settings.seed, t),
             quorum=settings.quorum,
@@ -60,13 +63,18 @@ def do_round(
             update_bound=settings.update_bound if ledger is None else 0.0,
             scale=largest_update,
             names=sampler.names,
+            aggregator=robust,
+            rule=settings.aggregator,
         )
         private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt)
         job.engine.memory.begin()
         try:
-            new = _asked(job, state, cohort, private or ask)
-            found = _outcome(new, cohort, ask, attempt, time.perf_counter() - began)
-            return found if private is None else _private_outcome(found, private.ledger, roster.ids)
+            done = _outcome(
+                _asked(job, state, cohort, private or ask), cohort, ask, attempt, time.perf_counter() - began
+            )
+            if private is not None:
+                return _private_outcome(done, private.ledger, roster.ids)
+            return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))
         except QuorumError as error:
             job.engine.memory.undo()
             if private is not None:
@@ -117,6 +125,12 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
         counted=tuple(cohort.counted),
     )
     return RoundOutcome(state, event, ask.fitted)
+
+
+def _defence(ask: RoundAsk, robust: RobustMean) -> Defence:
+    """What the robust aggregator did, for the round's record."""
+    small = tuple(sorted(robust.small.items()))
+    return Defence(tuple(sorted(ask.clipped)), tuple(sorted(ask.quarantined)), small)
 
 
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:

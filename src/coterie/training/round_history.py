@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from coterie.core.aggregation import Defence
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
@@ -28,7 +29,7 @@ def line_of(event: RoundDone) -> str:
     for absent in (*line["missing"], *line["unscored"]):
         if absent["name"] is None:
             del absent["name"]
-    for optional in ("counted", "privacy"):
+    for optional in ("counted", "privacy", "defence"):
         if not line[optional]:
             del line[optional]
     if "privacy" in line:
@@ -89,6 +90,7 @@ class _Line:
     missing: tuple[Missing, ...]
     unscored: tuple[Missing, ...]
     rejected: tuple[int, ...] = ()
+    defence: Defence | None = None
 
 
 def _event(line: Any) -> RoundDone:

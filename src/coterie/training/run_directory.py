@@ -5,6 +5,7 @@ run.json           versions, seed, start                 checkpoints/    round-0
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
 trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
+attack.json        who was hostile, and how far a backdoor got, where the run simulated an attack
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -73,9 +74,9 @@ def describe(method: object) -> str:
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
-    may_change = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]  # the noise is for so many rounds
+    fixed = int(settings.privacy is not None)  # the rounds, too: the noise is for so many
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in may_change},
+        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE[fixed:]},
         "method": describe(method),
         "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
         "data": clients.identity(),
@@ -247,11 +248,8 @@ class RunDirectory:
     ) -> None:
         found = {"evaluation": evaluated, "newcomers": newcomers}
         source = self._clients if isinstance(self._clients, Federation) else None
-        also: dict[str, Any] = {
-            name: packable(one, self._method, self._model, source, memory)
-            for name, one in found.items()
-            if one is not None
-        }
+        run = (self._method, self._model, source, memory)
+        also: dict[str, Any] = {name: packable(one, *run) for name, one in found.items() if one is not None}
         if self.ledger is not None:
             also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
         file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
@@ -276,6 +274,8 @@ class RunDirectory:
             self._write("clients.json", rows)
             if event.newcomers is not None:
                 self._write("newcomers.json", client_rows(self._clients, event.newcomers))
+            if event.attack is not None:
+                self._write("attack.json", dataclasses.asdict(event.attack))
             run_warnings.write(self.path, event.warnings)
             status.write(self.path, "done")
 

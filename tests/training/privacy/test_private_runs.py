@@ -273,6 +273,11 @@ def test_settings() -> None:
     config = read(None, ["privacy={epsilon: 8, delta: 1e-6}", "sampling=poisson", "participation=0.2"])
     assert config.settings.privacy == Privacy(epsilon=8.0, delta=1e-6)
     assert "privacy" not in read(None).dump()
-    for words in (["privacy.clip=1"], ["privacy={epsilon: 1, noise: 1}"], ["sampling=poisson", "participation=5"]):
+    for words in (
+        ["privacy={epsilon: 1}", "aggregator=median"],
+        ["privacy.clip=1"],
+        ["privacy={epsilon: 1, noise: 1}"],
+        ["sampling=poisson", "participation=5"],
+    ):
         with raises("config-invalid-value"):
             read(None, words)

@@ -19,7 +19,7 @@ from coterie.training.config import Named, Tree, change, named_values, read_file
 from coterie.training.settings import Settings
 
 # Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
-SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after")
+SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after", "attack")
 
 
 @validated(frozen=True, config=STRICT)
