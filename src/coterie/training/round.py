@@ -69,9 +69,8 @@ def do_round(
         private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt)
         job.engine.memory.begin()
         try:
-            done = _outcome(
-                _asked(job, state, cohort, private or ask), cohort, ask, attempt, time.perf_counter() - began
-            )
+            new = _asked(job, state, cohort, private or ask)
+            done = _outcome(new, cohort, ask, attempt, time.perf_counter() - began)
             if private is not None:
                 return _private_outcome(done, private.ledger, roster.ids)
             return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))

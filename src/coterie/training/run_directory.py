@@ -49,7 +49,7 @@ from coterie.training.status import LOCK
 from coterie.training.trace import Trace
 
 MAY_CHANGE = (
-    "rounds",
+    "rounds",  # first: not with privacy, whose noise is for so many
     "checkpoint_every",
     "keep_checkpoints",
     "quorum",
@@ -74,9 +74,9 @@ def describe(method: object) -> str:
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
-    fixed = int(settings.privacy is not None)  # the rounds, too: the noise is for so many
+    free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE[fixed:]},
+        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
         "method": describe(method),
         "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
         "data": clients.identity(),
@@ -247,8 +247,7 @@ class RunDirectory:
         self, state: object, memory: Memory, round: int, evaluated: Evaluation | None, newcomers: Evaluation | None
     ) -> None:
         found = {"evaluation": evaluated, "newcomers": newcomers}
-        source = self._clients if isinstance(self._clients, Federation) else None
-        run = (self._method, self._model, source, memory)
+        run = (self._method, self._model, self._clients if isinstance(self._clients, Federation) else None, memory)
         also: dict[str, Any] = {name: packable(one, *run) for name, one in found.items() if one is not None}
         if self.ledger is not None:
             also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
