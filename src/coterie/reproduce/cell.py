@@ -114,6 +114,11 @@ class OwnPage:
     claims: Callable[[Outcomes], Sequence[Checked]]
     summary: Callable[[Outcomes], str]  # lines of text, for a terminal
     markdown: Callable[[Outcomes], str]
+    also: tuple[tuple[str, Callable[[Outcomes], str]], ...] = ()  # further pages that rest on the table
+
+    def pages(self, results: Outcomes) -> list[tuple[str, str]]:
+        """Files in docs/, and what is written there."""
+        return [(file, text(results)) for file, text in ((self.file, self.markdown), *self.also)]
 
 
 @dataclass(frozen=True)

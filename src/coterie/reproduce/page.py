@@ -36,10 +36,10 @@ def write(results: Results, docs: Path) -> list[Path]:
     pictures = _pictures(figures, docs / "pictures")
     text = docs / "results.md"
     _put(text, markdown(standings, pictures, docs))
-    own = [(docs / t.own_page.file, t.own_page.markdown(results)) for t in TABLES if t.own_page is not None]
+    own = [found for t in TABLES if t.own_page is not None for found in t.own_page.pages(results)]
     for file, contents in own:
-        _put(file, contents)
-    return [page, text, *(file for file, _ in own), *(file for *_, file in pictures)]
+        _put(docs / file, contents)
+    return [page, text, *(docs / file for file, _ in own), *(file for *_, file in pictures)]
 
 
 def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coterie.reproduce.cell import Cell, OwnPage, Run, Table, Tree, final
+from coterie.reproduce.suite.advice import which_method
 from coterie.reproduce.suite.cases import CASES, LAST, SEEDS, Case, Half
 from coterie.reproduce.suite.contenders import CONTENDERS, Contender
 from coterie.reproduce.suite.page import markdown, summary
@@ -92,6 +93,7 @@ TABLES = (
             lambda results: targets(results, RUNS),
             lambda results: summary(results, RUNS),
             lambda results: markdown(results, RUNS),
+            also=(("which-method.md", lambda results: which_method(results, RUNS)),),
         ),
     ),
 )
