@@ -34,6 +34,7 @@ EXTRAS = {
     "serving/export": {"onnx"},
     "serving/row_files.py": {"parquet"},
     "serving/table_files.py": {"parquet"},
+    "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "tools/dashboard": {"dashboard"},
     "tools/cli/api.py": {"serve"},

@@ -65,7 +65,9 @@ def test_without_flushing_directories_it_would_not(tmp_path: Path, monkeypatch: 
     """The test above can fail: here the new directory is not flushed, as it was not in an earlier version."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    monkeypatch.setattr(run_directory, "make_directory", lambda path, mode=0o777: path.mkdir(mode, parents=True, exist_ok=True))
+    monkeypatch.setattr(
+        run_directory, "make_directory", lambda path, mode=0o777: path.mkdir(mode, parents=True, exist_ok=True)
+    )
     moments = power_loss.record(disk, lambda: go(disk / "run"))
     lost = failures(tmp_path, moments[-1:], disk.stat().st_ino)
     assert "strict: went on from 0, not from 3" in " ".join(lost)

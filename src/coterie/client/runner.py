@@ -46,6 +46,10 @@ class TaskRunner:
                 found.append(error)
         return found
 
+    def resolver(self, client: int, data: ClientData, keeps: Mapping[str, Tensor]) -> ClientVisit:
+        """What references mean for this client, without a visit."""
+        return ClientVisit(self.networks, client, data, dict(keeps), Moment(0, 0, 0))
+
     def predict(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What this client's model predicts for new inputs: logits (n, outputs)."""
         return ClientVisit(self.networks, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from coterie.core.aggregation import takes
 from coterie.core.replies import Fitted
 
 Weighting: TypeAlias = Literal["size", "equal"]
@@ -20,7 +21,7 @@ def weigh(reply: Fitted, how: Weighting) -> Tensor:
 def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
     """The weighted mean (P,) of models (n, P), or of a reply's; `empty` when there are none."""
     theta = models.sent if isinstance(models, Fitted) else models
-    if theta is None or not len(theta):
+    if theta is None:
         return empty
     return mean_by(torch.zeros(len(theta), dtype=torch.int64), models, weights, empty[None])[0]
 
@@ -28,11 +29,17 @@ def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tens
 def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
     """The weighted mean of each cluster's models (K, P); a cluster without members keeps its row of `empty`.
 
-    Given the reply itself, the mean is computed where its models are stored.
+    Given the reply itself, the mean is computed where its models are stored, or by the reply's aggregator.
     """
     theta = models.sent if isinstance(models, Fitted) else models
-    if theta is None or not len(theta):
+    if theta is None:
         return empty
+    if isinstance(models, Fitted) and models.aggregator is not None and takes(models.aggregator, len(theta)):
+        return models.aggregator(labels, models, weights, empty)
+    if not len(theta):
+        return empty
+    if isinstance(models, Fitted) and models.aggregator is not None:
+        return models.aggregator(labels, models, weights, empty)
     share = torch.zeros(len(empty), len(theta), dtype=torch.float64)
     share[labels, torch.arange(len(theta))] = weights.double()
     total = share.sum(1, keepdim=True)

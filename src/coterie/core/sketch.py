@@ -30,3 +30,13 @@ def sketch(vectors: Tensor, size: int) -> Tensor:
     buckets, signs = _hash(vectors.shape[-1], size)
     out = vectors.new_zeros((*vectors.shape[:-1], size))
     return out.index_add_(-1, buckets, vectors * signs)
+
+
+def lift(sketches: Tensor, length: int) -> Tensor:
+    """Vectors (..., length) at the same distances from each other as these sketches (..., size) of such vectors."""
+    size = sketches.shape[-1]
+    if length <= size:
+        return sketches[..., :length]
+    buckets, signs = _hash(length, size)
+    shares = torch.bincount(buckets, minlength=size).clamp(min=1).to(sketches.dtype).rsqrt()
+    return (sketches * shares)[..., buckets] * signs.to(sketches.dtype)

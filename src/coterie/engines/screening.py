@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.references import All, Estimated, Mix, OneRow, Ref, rows_of, vectors_of
+from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
 from coterie.core.replies import Fitted, RemoteModels, Reply
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
@@ -47,17 +46,17 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
             continue
         if reply.sent is None or len(reply.ids) < SMALLEST:
             continue
-        norms, known = _norms(task, reply), start_known(task.start)
-        median = float(norms.nanmedian())
+        lengths, known = norms(task, reply), start_known(task.start)
+        median = float(lengths.nanmedian())
         if known:
             medians.append(median)
         least = max(scale if known else 0.0, median) or _size_of(task.start)
         if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
             continue
-        allowed = bound * least * _more_steps(task, reply.n)
-        for i in torch.nonzero(~(norms <= allowed))[:, 0].tolist():
+        allowed = bound * least * more_steps(task, reply.n)
+        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
             client = int(reply.ids[i])
-            rejected[client] = Missing(client, _why(float(norms[i]), least, bound, known))
+            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known))
     return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
 
 
@@ -75,9 +74,9 @@ def outlier(fits: Sequence[tuple[Fit, Fitted]], bound: float) -> Outlier | None:
     for task, reply in fits:
         if reply.sent is None or len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
             continue
-        norms = _norms(task, reply)
-        norms = torch.where(norms.isfinite(), norms, torch.inf)
-        (first, second), (row, _) = norms.topk(2)
+        lengths = norms(task, reply)
+        lengths = torch.where(lengths.isfinite(), lengths, torch.inf)
+        (first, second), (row, _) = lengths.topk(2)
         if float(second) > 0 and float(first) > STANDS_OUT * float(second):
             found.append(Outlier(int(reply.ids[row]), float(first / second)))
     return max(found, key=lambda one: one.times, default=None)
@@ -89,14 +88,11 @@ def without(reply: Reply, clients: Sequence[int]) -> Reply:
     if bool(keep.all()):
         return reply
     rows = torch.nonzero(keep)[:, 0]
-    left: dict[str, Any] = {f.name: _only(getattr(reply, f.name), rows) for f in dataclasses.fields(reply)}
+    all_rows = {f.name: getattr(reply, f.name) for f in dataclasses.fields(reply)}
+    left: dict[str, Any] = {name: value[rows] for name, value in all_rows.items() if isinstance(value, Tensor)}
+    if isinstance(reply, Fitted) and reply.sent is not None and not isinstance(reply.sent, Tensor):
+        left["sent"] = SelectedModels(reply.sent, rows)
     return dataclasses.replace(reply, **left)
-
-
-def _only(value: Tensor | RemoteModels | None, rows: Tensor) -> Tensor | RemoteModels | None:
-    if value is None or isinstance(value, Tensor):
-        return value if value is None else value[rows]
-    return SelectedModels(value, rows)
 
 
 class SelectedModels:
@@ -104,6 +100,7 @@ class SelectedModels:
 
     def __init__(self, whole: RemoteModels, rows: Tensor) -> None:
         self._whole, self._rows, self.dtype = whole, rows, whole.dtype
+        self._here: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -115,13 +112,17 @@ class SelectedModels:
 
     def combined(self, share: Tensor) -> Tensor:
         """See `RemoteModels.combined`."""
+        if self._here is not None:
+            return share @ self._here
         wide = share.new_zeros(len(share), len(self._whole))
         wide[:, self._rows] = share
         return self._whole.combined(wide)
 
     def gathered(self) -> Tensor:
         """See `RemoteModels.gathered`."""
-        return self._whole.gathered()[self._rows]
+        if self._here is None:
+            self._here = self._whole.gathered()[self._rows]
+        return self._here
 
     def norms(self, choice: Tensor | None) -> Tensor:
         """See `RemoteModels.norms`."""
@@ -135,11 +136,6 @@ class SelectedModels:
 # ------------------------------------------------------------------------------------------------------------- norms
 
 
-def start_known(start: Ref) -> bool:
-    """Whether the server knows the model that a client started from."""
-    return isinstance(start, All | OneRow) or (isinstance(start, Mix) and isinstance(start.weights, ByClient))
-
-
 def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor:
     """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
     if not len(models):
@@ -148,30 +144,19 @@ def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> 
     found = []
     for first in range(0, len(models), many):
         some = slice(first, first + many)
-        begin = _starts(start, ids[some], None if choice is None else choice[some])
+        begin = starts_of(start, ids[some], None if choice is None else choice[some])
         moved = models[some] if begin is None else models[some] - begin
         found.append(torch.linalg.vector_norm(moved, dim=1, dtype=torch.promote_types(moved.dtype, torch.float32)))
     return torch.cat(found)
 
 
-def _norms(task: Fit, reply: Fitted) -> Tensor:
+def norms(task: Fit, reply: Fitted) -> Tensor:
+    """The norm of each update of a reply, computed where its models are."""
     sent = reply.sent
     if isinstance(sent, Tensor):
         return norms_of(sent, task.start, reply.ids, reply.choice).double()
     assert sent is not None
     return sent.norms(reply.choice).double()
-
-
-def _starts(start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor | None:
-    """What these clients started from: (n, P), (1, P) if all from the same; None where the server does not know."""
-    if isinstance(start, Mix):
-        weights = start.weights
-        return weights.at(ids).to(start.centers.dtype) @ start.centers if isinstance(weights, ByClient) else None
-    found = rows_of(start, ids, choice)
-    if found is None:
-        return None
-    centers, rows = found
-    return centers if len(centers) == 1 else centers[rows]
 
 
 def _size_of(start: Ref) -> float:
@@ -180,7 +165,7 @@ def _size_of(start: Ref) -> float:
     return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
 
 
-def _more_steps(task: Fit, n: Tensor) -> Tensor:
+def more_steps(task: Fit, n: Tensor) -> Tensor:
     """How much longer an update may be because its client makes more local steps than the median client."""
     local = task.local
     if local.steps is not None or local.batch == "full":

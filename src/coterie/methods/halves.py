@@ -44,9 +44,11 @@ class Halves:
     mu: NonNegativeFloat = 0.3  # the pull of a client's own model towards its cluster's
     smallest: PositiveInt = 1  # clients of a cluster; smaller ones join the most similar cluster
     pinned: bool = False  # clients of one given group (data.group) stay together, and apart from other groups
+    trial: bool = True  # splits are tried on held-out samples, and so are personal models
     local: Local = Local()
     paper: ClassVar[str] = "this library"
     revision: ClassVar[int] = 1  # personal models are tried on where a trial ends in a draw
+    later: ClassVar[dict[str, bool]] = {"trial": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:
         """One cluster, which everyone is measured from."""
@@ -62,14 +64,12 @@ class Halves:
         looks = looks_of(state, due, self.local, self.look) if len(due) else []
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
-        new = state
-        if looks and len(trained[-1].ids):
-            new = self.learn(state, trained[-2], trained[-1], cohort)
+        new = self.learn(state, trained[-2], trained[-1], cohort) if looks and len(trained[-1].ids) else state
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weigh(trained[0], "size"))
         split = len(new.centers) > len(state.centers)
         if state.trial.on and (state.trial.of_split or not split):
             return new.tried([r for r in replies if isinstance(r, Evaluated)], trained[1], split, cohort)
-        return new.next_trial(state, trained[0], split and not self.pinned)  # pins are not up for trial
+        return new.next_trial(state, trained[0], split and not self.pinned) if self.trial else new  # pins are not tried
 
     def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks; among many clients, a few new ones join what is there."""

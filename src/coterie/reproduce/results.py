@@ -34,6 +34,8 @@ LATER: Mapping[str, Any] = {
     "validation": 0.0,
     "centers_init": "random",
     "unvoted": "average",
+    "sampling": "fixed",
+    "trial": True,
 }
 # Options that matter only for clients that join after the first round, with their earlier value.
 COMING_LATER: Mapping[str, Any] = {"join": "nearest"}

@@ -25,6 +25,7 @@ from coterie.data.scale import Scale
 from coterie.serving.caveats import caveats, evaluated
 from coterie.serving.export.description import registered_name, rounds_of
 from coterie.training.data_record import DataRecord, scale_of
+from coterie.training.privacy.ledger import words
 from coterie.training.result import Result
 
 PRIVACY = "none: no differential privacy was used"
@@ -113,7 +114,7 @@ def card_of(result: Result[Any], subject: Subject, file: str = "", look_at_data:
         "\n".join(_table(("", ""), _facts(result, subject))),
         "## Scores\n\nOf each client's own test samples; every client counts the same.\n\n"
         + "\n".join(_table(("score", "mean", "sd", "worst tenth of clients", "clients"), _scores(result, subject))),
-        "## Privacy spent\n\n" + PRIVACY,
+        "## Privacy spent\n\n" + _privacy(result),
         "## Use\n\n```python\n" + "\n".join(_use(result, subject, file)) + "\n```",
         "## Caveats\n\n"
         + "\n".join(f"- {text}" for text in caveats(result, subject.clients, look_at_data=look_at_data)),
@@ -123,6 +124,15 @@ def card_of(result: Result[Any], subject: Subject, file: str = "", look_at_data:
 
 
 # ---------------------------------------------------------------------------------------------------- parts
+
+
+def _privacy(result: Result[Any]) -> str:
+    spent = result.privacy
+    if result.settings.privacy is None:
+        return PRIVACY
+    if spent is None:
+        return "differential privacy was used; the run directory's privacy.json says what each client has paid"
+    return f"{words(spent)}. The unit is a client's whole data; scores and this card are not covered"
 
 
 def _facts(result: Result[Any], subject: Subject) -> Iterator[tuple[str, str]]:

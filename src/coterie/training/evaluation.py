@@ -103,6 +103,11 @@ def admit_joined(job: Job[State], state: State, done: int, joined: Tensor) -> St
     ids = joined[torch.isin(joined, roster.ids)]
     if not len(ids) or not done:
         return state
+    if job.privacy is not None:
+        raise CoterieError(
+            "privacy: clients cannot be added to a run with privacy: how they join its clusters is not accounted for",
+            code="privacy-unaccounted",
+        )
     ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, keep=False, names=job.clients.names)
     return _admitted(job, state, done - 1, roster, ids, ask)
 

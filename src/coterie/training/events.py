@@ -8,11 +8,13 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
+from coterie.core.aggregation import Defence
 from coterie.core.cohort import Counted
 from coterie.core.constructors import explained
 from coterie.core.metrics import Summary
 from coterie.core.replies import Evaluated, Fitted
 from coterie.engines.contract import Missing
+from coterie.training.privacy.ledger import Spent
 
 
 @explained
@@ -60,7 +62,23 @@ class RoundDone:
     rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
     counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
+    defence: Defence | None = None  # what a robust aggregator did, where the run has one
+    privacy: Spent | None = None  # where the run has privacy: what it has cost clients by now
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
+
+
+@explained
+@dataclass(frozen=True)
+class AttackReport:
+    """Who was hostile and, of a backdoor, how often honest clients' models follow its trigger to the target class."""
+
+    kind: str
+    hostile: tuple[int, ...]
+    success: float | None = None
+
+    def __str__(self) -> str:
+        said = f"attack: {self.kind} by {len(self.hostile)} clients; scores are of the honest ones"
+        return said if self.success is None else f"{said}; the backdoor works in {100 * self.success:.1f} % of tries"
 
 
 @explained
@@ -74,6 +92,7 @@ class RunEnded:
     newcomers: Evaluated | None = None  # clients held out of training, after they were admitted
     warnings: tuple[str, ...] = ()  # what is wrong with the run though it has ended (see run_warnings.py)
     scored_on: Literal["test", "validation"] = "test"  # the samples that `clients` and `summary` are of
+    attack: AttackReport | None = None  # where some clients were hostile
 
 
 Event: TypeAlias = RunStarted | RoundDone | RunEnded

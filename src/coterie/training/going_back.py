@@ -19,6 +19,7 @@ from coterie.core.files import write_durably, writing
 from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord
+from coterie.training.privacy import record as privacy_record
 
 ABANDONED = "abandoned"
 COPIED = (
@@ -45,6 +46,11 @@ def abandoned(path: Path) -> list[Path]:
 
 def go_back(path: Path, round: int, say: Callable[[str], None]) -> None:
     """The run as it was after this round; later rounds are moved aside. The caller holds the run's lock."""
+    if (path / privacy_record.FILE).is_file():
+        raise CoterieError(
+            f"{path}: a run with privacy cannot go back: what its later rounds have cost the clients is spent",
+            code="privacy-budget",
+        )
     saves = {round_of(save): save for save in saves_of(path)}
     if round not in saves:
         there = ", ".join(map(str, sorted(saves))) or "none"

@@ -9,6 +9,7 @@ from coterie.core.clients import Clients
 from coterie.core.model import Model
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method
+from coterie.training.privacy.plan import PrivacyPlan
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -23,3 +24,4 @@ class Job(Generic[State]):
     clients: Clients
     settings: Settings
     engine: Engine
+    privacy: PrivacyPlan | None = None

@@ -15,6 +15,7 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate, Fit
 from coterie.engines.contract import WaitsForClients, arithmetic
 from coterie.engines.screening import Outlier, outlier
+from coterie.training.adversaries import report
 from coterie.training.assembly import Run
 from coterie.training.diagnostics import diagnose, models_of, training
 from coterie.training.divergence import diverged, mostly_diverged
@@ -27,7 +28,10 @@ from coterie.training.evaluation import (
     evaluate,
     evaluate_newcomers,
 )
-from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
+from coterie.training.events import AttackReport, RoundDone, RunEnded, RunStarted, Snapshot
+from coterie.training.privacy import record as privacy_record
+from coterie.training.privacy.begin import ledger_of
+from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
@@ -49,6 +53,12 @@ class Progress(Generic[State]):
     history: list[RoundDone] = field(default_factory=list)  # rounds of this process
     saved: int = 0  # the round of the last checkpoint
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
+    ledger: Ledger | None = None  # what privacy has cost so far
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether there is no further round: all are done, it was stopped early, or the privacy budget is spent."""
+        spent = self.ledger is not None and not self.ledger.allows_a_round
+        return self.done >= rounds or self.stopping.now or spent
 
     def record(self, event: RoundDone, evaluation: Evaluation | None) -> None:
         """A round is over."""
@@ -83,21 +93,29 @@ def train(run: Run[State]) -> Result[State]:
 def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
     """suspects: is given those whose updates stood out, should the run diverge."""
     began, settings = time.perf_counter(), run.settings
-    sampler = ClientSampler(run.clients, settings)
+    sampler = ClientSampler(run.clients, settings, None if run.privacy is None else run.privacy.key)
     progress = _start(run, sampler)
     with run.interruption.held():
-        while progress.done < settings.rounds and not progress.stopping.now and not run.interruption.came:
-            _do_and_save(run, progress, sampler, suspects)
+        while not (progress.is_over(settings.rounds) or run.interruption.came):
+            try:
+                _do_and_save(run, progress, sampler, suspects)
+            except BudgetSpentError as error:
+                if not progress.done:
+                    raise
+                progress.ledger = error.ledger
+                _save(run, progress)
+                break
         if run.interruption.came and progress.saved < progress.done:
             _save(run, progress)
     evaluated, newcomers = _evaluate_run(run, sampler, progress)
-    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began)
+    found = report(run, progress.state, sampler.to_evaluate(progress.attempts)) if run.final_split == "test" else None
+    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began, found)
 
 
 def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
     """One round: train, evaluate if it is due, tell, and write a checkpoint if one is due."""
-    outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update)
-    progress.state = outcome.state
+    outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update, progress.ledger)
+    progress.state, progress.ledger = outcome.state, outcome.ledger
     if (suspect := outlier(outcome.fits, run.settings.update_bound)) is not None:
         suspects.append(suspect)
     progress.attempts.append(outcome.event.attempts)
@@ -110,8 +128,7 @@ def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSamp
     if evaluation is None and mostly_diverged(event.unscored):
         raise NoClientEvaluatedError(event.round, event.unscored)  # further rounds would not help
     del outcome, fresh  # clients' models, which a checkpoint does not need
-    last = progress.done == run.settings.rounds or progress.stopping.now
-    if last or progress.done % run.settings.checkpoint_every == 0:
+    if progress.is_over(run.settings.rounds) or progress.done % run.settings.checkpoint_every == 0:
         _save(run, progress)
 
 
@@ -133,7 +150,11 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     tried = {event.round: event.attempts for event in before}  # unknown for a round whose line was lost
     attempts = [tried.get(number, 1) for number in range(1, done + 1)]
     largest = max((event.update_norm or 0.0 for event in before), default=0.0)
-    return Progress(state, done, before, attempts, largest, EarlyStopping(settings, before), saved=done)
+    ledger = ledger_of(run.privacy, None if run.directory is None else run.directory.spent, done)
+    if run.directory is not None:
+        run.directory.ledger = ledger
+    stopping = EarlyStopping(settings, before)
+    return Progress(state, done, before, attempts, largest, stopping, saved=done, ledger=ledger)
 
 
 def _evaluate_round(
@@ -183,6 +204,7 @@ def _save(run: Run[State], progress: Progress[State]) -> None:
         return
     found = progress.evaluation
     tested = found if found is not None and found.split == "test" else None
+    run.directory.ledger = progress.ledger
     run.directory.save(progress.state, run.engine.memory, progress.done, tested)
     progress.saved = progress.done
 
@@ -220,13 +242,21 @@ def _not_evaluated(run: Run[State], error: NoClientEvaluatedError) -> CoterieErr
 
 
 def _finish(
-    run: Run[State], progress: Progress[State], evaluated: Evaluation, newcomers: Evaluation | None, seconds: float
+    run: Run[State],
+    progress: Progress[State],
+    evaluated: Evaluation,
+    newcomers: Evaluation | None,
+    seconds: float,
+    attack: AttackReport | None,
 ) -> Result[State]:
-    warnings = warnings_of(run.method, evaluated.summary, [*progress.before, *progress.history], run.clients)
+    history = [*progress.before, *progress.history]
+    warnings = warnings_of(run.method, evaluated.summary, history, run.clients)
+    warnings = (*warnings, *privacy_record.spent_early(run.settings, history))
     admitted = None if newcomers is None else newcomers.clients
-    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on))
+    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))
     return Result(
         *(run.method, run.model, progress.state, tuple(progress.history), evaluated.clients, evaluated.summary),
         *(seconds, run.clients, run.settings, run.engine.memory, newcomers, evaluated.state),
         run_dir=None if run.directory is None else run.directory.path,
+        attack=attack,
     )

@@ -24,7 +24,8 @@ from coterie.data.targets import TargetScale
 from coterie.methods.contract import Method
 from coterie.training.data_record import DataRecord
 from coterie.training.evaluation import Evaluation
-from coterie.training.events import RoundDone
+from coterie.training.events import AttackReport, RoundDone
+from coterie.training.privacy.ledger import Spent
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Result(Generic[State]):
     # Of a run read back without its data: what each evaluated client, and each newcomer, chose by its own data.
     chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
     newcomers_chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
+    attack: AttackReport | None = None  # where some clients were hostile: all scores are of the honest ones
 
     @property
     def assignments(self) -> NDArray[np.int64]:
@@ -95,9 +97,16 @@ class Result(Generic[State]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with it though it has ended: clients without a score, models no better than a constant, ..."""
+        from coterie.training.privacy.record import spent_early
         from coterie.training.run_warnings import warnings_of
 
-        return warnings_of(self.method, self.summary, self.history, self.known)
+        found = warnings_of(self.method, self.summary, self.history, self.known)
+        return (*found, *spent_early(self.settings, self.history))
+
+    @property
+    def privacy(self) -> Spent | None:
+        """What the run has cost its clients, if it has privacy (epsilon of each is in privacy.json)."""
+        return self.history[-1].privacy if self.history else None
 
     def admit(self, newcomers: Federation | Sequence[tuple[Any, ...]]) -> Served:
         """Admit clients that were not part of training, by the method's own rule and without retraining.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from torch import Tensor
+
+from coterie.clustering.aggregators import RobustMean
+from coterie.core.aggregation import Defence
 from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.replies import Fitted
@@ -16,6 +20,8 @@ from coterie.training.ask import RoundAsk
 from coterie.training.divergence import mostly_diverged
 from coterie.training.events import RoundDone
 from coterie.training.job import Job
+from coterie.training.privacy.ledger import BudgetSpentError, Ledger
+from coterie.training.privacy.private_ask import PrivateAsk
 from coterie.training.sampling import ClientSampler
 
 State = TypeVar("State")
@@ -28,33 +34,53 @@ class RoundOutcome(Generic[State]):
     state: State
     event: RoundDone
     fits: list[tuple[Fit, Fitted]]
+    ledger: Ledger | None = None  # where the run has privacy
 
 
 def do_round(
-    job: Job[State], state: State, sampler: ClientSampler, t: int, largest_update: float
+    job: Job[State],
+    state: State,
+    sampler: ClientSampler,
+    t: int,
+    largest_update: float,
+    ledger: Ledger | None = None,
 ) -> RoundOutcome[State]:
     """Round t, counted from 0. It is repeated with other clients while fewer than the quorum answer.
 
-    largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`.
+    largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`. ledger: what privacy has cost
+    so far, where the run has any; then updates are clipped, not screened.
     """
     began, settings = time.perf_counter(), job.settings
     for attempt in range(settings.retries + 1):
         wait_for_clients(job.engine)
         roster, ids = sampler.roster, sampler.cohort(t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
+        robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         ask = RoundAsk(
             *(job.engine, ids, settings.seed, t),
             quorum=settings.quorum,
             gone=sampler.dropouts(ids, t, attempt),
-            update_bound=settings.update_bound,
+            update_bound=settings.update_bound if ledger is None else 0.0,
             scale=largest_update,
             names=sampler.names,
+            aggregator=robust,
+            rule=settings.aggregator,
         )
+        private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt)
         job.engine.memory.begin()
         try:
-            return _outcome(_asked(job, state, cohort, ask), cohort, ask, attempt, time.perf_counter() - began)
+            new = _asked(job, state, cohort, private or ask)
+            done = _outcome(new, cohort, ask, attempt, time.perf_counter() - began)
+            if private is not None:
+                return _private_outcome(done, private.ledger, roster.ids)
+            return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))
         except QuorumError as error:
             job.engine.memory.undo()
+            if private is not None:
+                private.given_up()
+                ledger = private.ledger
+                if attempt < settings.retries and not ledger.allows_a_round:
+                    raise BudgetSpentError(ledger, t + 1) from None
             missing = tuple(ask.missing.values())
             # If all clients were asked already, the same ones would diverge again.
             again = len(ids) < len(roster.ids) or not mostly_diverged(missing)
@@ -63,10 +89,17 @@ def do_round(
     raise AssertionError("unreachable")
 
 
-def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk) -> State:
+def _private_outcome(found: RoundOutcome[State], ledger: Ledger, ids: Tensor) -> RoundOutcome[State]:
+    """What may be told of a round with privacy: nothing that single answers show."""
+    return RoundOutcome(found.state, replace(found.event, privacy=ledger.spent(ids)), [], ledger)
+
+
+def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk | PrivateAsk) -> State:
     """The method's round."""
-    if not len(cohort.ids):
+    if not len(cohort.roster.ids):
         raise QuorumError(f"round {cohort.round + 1}: no client is connected")
+    if not len(cohort.ids) and not (job.privacy is not None and job.privacy.amplified):
+        return state  # nobody was drawn (Poisson sampling)
     try:
         new = job.method.round(state, cohort, ask)
     except NoAnswerError:  # the quorum is met (it may be 0), but without any answer nothing changes
@@ -91,6 +124,12 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
         counted=tuple(cohort.counted),
     )
     return RoundOutcome(state, event, ask.fitted)
+
+
+def _defence(ask: RoundAsk, robust: RobustMean) -> Defence:
+    """What the robust aggregator did, for the round's record."""
+    small = tuple(sorted(robust.small.items()))
+    return Defence(tuple(sorted(ask.clipped)), tuple(sorted(ask.quarantined)), small)
 
 
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:

@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from coterie.core.aggregation import Defence
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.engines.contract import Missing
 from coterie.training import round_format
 from coterie.training.events import RoundDone
+from coterie.training.privacy.ledger import Spent
 
 FILE = "rounds.jsonl"
 MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds", "update_norm")  # of a round
@@ -27,8 +29,14 @@ def line_of(event: RoundDone) -> str:
     for absent in (*line["missing"], *line["unscored"]):
         if absent["name"] is None:
             del absent["name"]
-    if not line["counted"]:
-        del line["counted"]
+    for optional in ("counted", "privacy", "defence"):
+        if not line[optional]:
+            del line[optional]
+    if "privacy" in line:
+        line["privacy"] = line["privacy"] | {
+            "epsilon": number(line["privacy"]["epsilon"]),
+            "clients": [(number(epsilon), count) for epsilon, count in line["privacy"]["clients"]],
+        }
     summary, validation = line.pop("summary") or {}, line.pop("validation")
     if validation is not None:
         line["validation"] = {name: number(value) for name, value in validation.items()}
@@ -82,6 +90,7 @@ class _Line:
     missing: tuple[Missing, ...]
     unscored: tuple[Missing, ...]
     rejected: tuple[int, ...] = ()
+    defence: Defence | None = None
 
 
 def _event(line: Any) -> RoundDone:
@@ -100,7 +109,17 @@ def _event(line: Any) -> RoundDone:
         counted=round_format.counted(line),
         summary=_summary(line),
         validation=validation,
+        privacy=_spent(line.get("privacy")),
     )
+
+
+def _spent(found: Any) -> Spent | None:
+    """What privacy had cost by then; an infinite epsilon is null in the line."""
+    if found is None:
+        return None
+    clients = tuple((math.inf if one is None else float(one), _whole(many)) for one, many in found["clients"])
+    epsilon = math.inf if found["epsilon"] is None else float(found["epsilon"])
+    return Spent(**found | {"epsilon": epsilon, "clients": clients})
 
 
 def _summary(line: dict[str, Any]) -> Summary | None:

@@ -68,6 +68,7 @@ def run(
         (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
+    sampling: "fixed" draws as many clients as that; "poisson" draws each client by a coin of its own.
     engine, workers: "auto", one of the next three by a rule about the model and sizes; "sequential" (the reference);
     "workers", a process per core (or that many); "batched", many clients as one computation, on as many workers; or
     "ray", the cores of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
@@ -86,6 +87,11 @@ def run(
     validation: the share of each client's training samples held out for validation (those the data marks, if any);
     then rounds are scored on these, and the test samples once, at the end.
     stop_after: rounds without a lower validation loss after which the run ends.
+    aggregator: a robust rule in place of every mean, "geometric-median" or {"name": "trimmed-mean", "share": 0.3} (see
+    `coterie.Robust`): updates are also rejected, quarantined and clipped before the method sees them.
+    attack: simulated, hostile clients: {"share": 0.2, "kind": "sign-flip"} (see `coterie.Attack`); then all scores are
+    those of the honest clients.
+    privacy: coterie.Privacy(epsilon=8): clip updates and add noise, so that the models are differentially private.
     listeners: functions that are called with every event (RunStarted, RoundDone, RunEnded).
     """
     if federation is None:

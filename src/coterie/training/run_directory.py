@@ -5,6 +5,7 @@ run.json           versions, seed, start                 checkpoints/    round-0
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
 trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
+attack.json        who was hostile, and how far a backdoor got, where the run simulated an attack
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -40,6 +41,8 @@ from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
 from coterie.training.evaluation_record import packable
 from coterie.training.events import Event, RoundDone, RunEnded
+from coterie.training.privacy import record as privacy_record
+from coterie.training.privacy.ledger import Ledger
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import FILE as SERVING
 from coterie.training.serving_file import contents
@@ -47,7 +50,7 @@ from coterie.training.status import LOCK
 from coterie.training.trace import Trace
 
 MAY_CHANGE = (
-    "rounds",
+    "rounds",  # first: not with privacy, whose noise is for so many
     "checkpoint_every",
     "keep_checkpoints",
     "quorum",
@@ -73,8 +76,9 @@ def describe(method: object) -> str:
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
+    free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in MAY_CHANGE},
+        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
         "method": describe(method),
         "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
         "data": clients.identity(),
@@ -120,6 +124,8 @@ class RunDirectory:
         self._belongs = belongs(method, model, clients, settings)
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
+        self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
+        self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
         self._log: LineLog | None = None
@@ -196,6 +202,7 @@ class RunDirectory:
         last = without_forgotten(last, history.forgotten)
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         self._recorded = set() if len(self.joined) else set(last.also)
+        self.spent = last.also.get("privacy")
         return last.state, last.round
 
     def saves(self) -> list[Path]:
@@ -244,12 +251,10 @@ class RunDirectory:
         self, state: object, memory: Memory, round: int, evaluated: Evaluation | None, newcomers: Evaluation | None
     ) -> None:
         found = {"evaluation": evaluated, "newcomers": newcomers}
-        source = self._clients if isinstance(self._clients, Federation) else None
-        also = {
-            name: packable(one, self._method, self._model, source, memory)
-            for name, one in found.items()
-            if one is not None
-        }
+        run = (self._method, self._model, self._clients if isinstance(self._clients, Federation) else None, memory)
+        also: dict[str, Any] = {name: packable(one, *run) for name, one in found.items() if one is not None}
+        if self.ledger is not None:
+            also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
         file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
         checkpoint.save(file, state, memory, round, self._belongs, also)
         self._recorded = set(also)
@@ -272,6 +277,8 @@ class RunDirectory:
             self._write("clients.json", rows)
             if event.newcomers is not None:
                 self._write("newcomers.json", client_rows(self._clients, event.newcomers))
+            if event.attack is not None:
+                self._write("attack.json", dataclasses.asdict(event.attack))
             run_warnings.write(self.path, event.warnings)
             status.write(self.path, "done")
 

@@ -33,8 +33,9 @@ def _split(everyone: Roster, settings: Settings) -> tuple[Roster, Roster]:
 class ClientSampler:
     """Draws the clients of each round from those connected now. Cached; recomputed when the roster changes."""
 
-    def __init__(self, clients: Clients, settings: Settings) -> None:
-        self._clients, self._settings = clients, settings
+    def __init__(self, clients: Clients, settings: Settings, key: int | None = None) -> None:
+        """key: see `sample_cohort`."""
+        self._clients, self._settings, self._key = clients, settings, key
         self._seen: Roster | None = None
 
     def _now(self) -> tuple[Roster, Roster]:
@@ -51,7 +52,7 @@ class ClientSampler:
     @property
     def newcomers(self) -> Roster:
         """The clients that join after training."""
-        return self._now()[1]
+        return self._honest(self._now()[1])
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -60,7 +61,7 @@ class ClientSampler:
 
     def cohort(self, t: int, attempt: int) -> Tensor:
         """The ids of the clients of round t."""
-        return sample_cohort(self.roster, self._settings, t, attempt)
+        return sample_cohort(self.roster, self._settings, t, attempt, self._key)
 
     def dropouts(self, ids: Tensor, t: int, attempt: int) -> Tensor:
         """Those of the cohort that do not answer, if dropout is simulated."""
@@ -68,7 +69,14 @@ class ClientSampler:
 
     def to_evaluate(self, attempts: Sequence[int]) -> Roster:
         """The clients to evaluate; see `clients_to_evaluate`."""
-        return clients_to_evaluate(self.roster, self._settings, attempts)
+        return self._honest(clients_to_evaluate(self.roster, self._settings, attempts, self._key))
+
+    def _honest(self, roster: Roster) -> Roster:
+        """Where some clients are hostile, scores are those of the others."""
+        attack = self._settings.attack
+        if attack is None:
+            return roster
+        return roster.only(~torch.isin(roster.ids, attack.hostile(self._settings.seed, self._clients.roster.ids)))
 
 
 def available(key: str, share: int | float, connected: int) -> int:
@@ -76,9 +84,11 @@ def available(key: str, share: int | float, connected: int) -> int:
     return min(share, connected) if isinstance(share, int) else min(how_many(key, share, connected), connected)
 
 
-def sample_cohort(roster: Roster, settings: Settings, t: int, attempt: int) -> Tensor:
-    """The clients of round t: the same for every method under the same seed."""
-    rng = generator(settings.seed, Purpose.COHORT, t, attempt)
+def sample_cohort(roster: Roster, settings: Settings, t: int, attempt: int, key: int | None = None) -> Tensor:
+    """The clients of round t: the same for every method under the same seed. key: a secret, in place of the seed."""
+    rng = generator(settings.seed if key is None else key, Purpose.COHORT, t, attempt)
+    if settings.sampling == "poisson":
+        return roster.ids[torch.from_numpy(rng.random(len(roster.ids)) < settings.participation)]
     return draw(roster, available("participation", settings.participation, len(roster.ids)), rng)
 
 
@@ -89,7 +99,7 @@ def draw(roster: Roster, count: int, rng: np.random.Generator) -> Tensor:
     return roster.ids[torch.from_numpy(np.sort(rng.choice(len(roster.ids), count, replace=False)))]
 
 
-def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[int]) -> Roster:
+def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[int], key: int | None = None) -> Roster:
     """Every client, or with `evaluate_whom: met` those drawn for a round so far.
 
     attempts: how often each of the rounds so far was tried.
@@ -97,7 +107,8 @@ def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[i
     everyone = settings.evaluate_whom == "all" or settings.per_round(len(roster.ids)) == len(roster.ids)
     if everyone or roster.founders is not None:  # cohorts of before cannot be drawn again from other clients
         return roster
-    met = torch.cat([sample_cohort(roster, settings, t, tries - 1) for t, tries in enumerate(attempts)]).unique()
+    drawn = [sample_cohort(roster, settings, t, tries - 1, key) for t, tries in enumerate(attempts)]
+    met = torch.cat(drawn).unique()
     here = torch.isin(roster.ids, met)
     return roster.only(here)
 

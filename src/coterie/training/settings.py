@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le
-from pydantic import NonNegativeInt, PositiveInt, Strict, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, Strict, model_validator
 
+from coterie.clustering.aggregators import Robust
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Share, ShareBelowOne
+from coterie.engines.attacks import Attack
+from coterie.training.privacy.settings import Privacy
 
 Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
+Aggregation = Annotated[Robust, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
 Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
@@ -20,6 +25,7 @@ class SettingsOptions(TypedDict, total=False):
 
     rounds: int
     participation: int | float
+    sampling: Literal["fixed", "poisson"]
     seed: int
     evaluate_every: int
     evaluate_last: int
@@ -35,6 +41,9 @@ class SettingsOptions(TypedDict, total=False):
     stop_after: int | None
     checkpoint_every: int
     keep_checkpoints: int | Literal["all"]
+    aggregator: str | Robust | Mapping[str, Any] | None
+    attack: Attack | Mapping[str, Any] | None
+    privacy: Privacy | None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -43,6 +52,7 @@ class Settings:
 
     rounds: PositiveInt = 30
     participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
+    sampling: Literal["fixed", "poisson"] = "fixed"  # poisson: each client takes part by a coin of its own
     seed: NonNegativeInt = 0
     evaluate_every: PositiveInt = 1  # rounds
     evaluate_last: PositiveInt = 1  # how many of the last rounds are all evaluated
@@ -60,11 +70,18 @@ class Settings:
     stop_after: PositiveInt | None = None  # rounds without a lower validation loss after which the run ends
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
     keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
+    aggregator: Aggregation | None = None  # a robust rule in place of every mean: docs/robustness.md
+    attack: Attack | None = None  # simulated: hostile clients, and what they do; scores are of the honest ones
+    privacy: Privacy | None = None  # differential privacy of clients (docs/privacy.md)
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         if self.evaluate_whom == "met" and (isinstance(self.evaluate_on, int) or self.evaluate_on != 1.0):
             raise ValueError("evaluate_whom: met is everyone met so far; leave evaluate_on at 1.0")
+        if self.privacy is not None and self.aggregator is not None:
+            raise ValueError("privacy: a robust aggregator looks at all updates at once, which is not accounted for")
+        if self.sampling == "poisson" and isinstance(self.participation, int):
+            raise ValueError("sampling: poisson draws each client with a chance; write participation as a share (0.1)")
         return self
 
     def evaluates(self, t: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from coterie.core.model import Model, loss_of
 from coterie.core.registry import MODELS
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import ClientData, Federation
+from coterie.network.client.local_privacy import PrivacyGuard
 from coterie.network.client.saved_model import save_model
 from coterie.network.client.state_store import StateStore, next_version, remove_unused_versions
 from coterie.network.protocol.messages import (
@@ -59,6 +60,7 @@ class ClientWorker:
     limits: Limits = LIMITS
     say: Callable[[str], None] = lambda _: None
     save_to: Path | None = None  # where its model is stored after every evaluation
+    guard: PrivacyGuard | None = None  # makes everything private that leaves the client, if it was told to
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
 
     @cached_property
@@ -92,8 +94,8 @@ class ClientWorker:
         return ClientInfo(
             protocol=PROTOCOL,
             name=self.name,
-            train=len(data.train.numbers),
-            test=len(data.test.numbers),
+            train=len(data.train.numbers) if self.guard is None else self.guard.settings.samples,
+            test=len(data.test.numbers) if self.guard is None else 0,
             input_shape=data.input_shape,
             kind=data.kind,
             outputs=data.outputs,
@@ -107,8 +109,14 @@ class ClientWorker:
         kept, afresh = self._kept(request)
         with one_thread(), torch.random.fork_rng(devices=[]):
             runner = self._runner(request.network)
-            done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
-            self._save_model(runner, request, kept)
+            if self.guard is None:
+                done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
+                self._save_model(runner, request, kept)
+            else:
+                self._save_model(runner, request, kept)  # which stays here; an evaluation is then refused
+                tasks = self.guard.prepared(request.tasks, runner.resolver(request.client, self._data, kept))
+                done = runner.visit(tasks, request.client, self._data, kept, request.moment)
+                done = replace(done, answers=self.guard.private(tasks, done.answers))
         wrote = None
         if request.keep and done.keeps:
             wrote = next_version(request.moment.round, request.base)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coterie.core.errors import CoterieError
+
+if TYPE_CHECKING:
+    from coterie.network.client.local_privacy import PrivacyGuard
 
 State = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
@@ -29,6 +32,10 @@ def client(
     state: State = None,
     save_model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Store this client's model there, after every evaluation.")
+    ] = None,
+    local_privacy: Annotated[
+        str | None,
+        typer.Option(metavar="KEY=VALUE,...", help="Add noise here, whatever the server does: epsilon=8,visits=30."),
     ] = None,
     trust: TrustedNetworks = None,
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
@@ -65,12 +72,33 @@ def client(
     from coterie.network.security.key_files import private_files
 
     kept = DirectoryStore(place / "kept")
-    worker = ClientWorker(who, lambda: own_data(data), kept, trusted=tuple(trust or ()), say=_say, save_to=save_model)
+    worker = ClientWorker(
+        *(who, lambda: own_data(data), kept),
+        trusted=tuple(trust or ()),
+        say=_say,
+        save_to=save_model,
+        guard=None if local_privacy is None else _guard(local_privacy, place),
+    )
     try:
         with by_sigterm(), private_files():
             run_client(ServerConnection(server, files, look), worker, place / "flower", port, patience, _say)
     except KeyboardInterrupt as why:
         raise typer.Exit(exit_code(why)) from None
+
+
+def _guard(text: str, place: Path) -> PrivacyGuard:
+    """What makes the client's answers private; the budget is said before anything is sent."""
+    from coterie.network.client.local_privacy import PrivacyGuard, read_local_privacy
+    from coterie.training.privacy.accountant import require_accounting
+
+    require_accounting()
+    guard = PrivacyGuard(read_local_privacy(text), place)
+    asked = guard.settings
+    _say(
+        f"local privacy: epsilon {asked.epsilon:g} at delta {asked.delta:g} for {asked.visits} visits, "
+        f"{guard.visits} of them done; noise {guard.settings.noise:.3g} times twice the clip {asked.clip:g}"
+    )
+    return guard
 
 
 def _say(line: str) -> None:

@@ -26,6 +26,7 @@ from coterie.core.replies import Evaluated
 from coterie.tools.cli.pace import Pace as Pace
 from coterie.tools.cli.pace import clock as clock
 from coterie.training.events import Event, Listener, RoundDone, RunStarted
+from coterie.training.privacy.ledger import Spent, words
 from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, percent, worst
 
 SHOWN = 10  # clusters in the live table
@@ -204,6 +205,18 @@ def missing_line(events: Sequence[RoundDone]) -> str | None:
         f"{len(lost)} answers were missing over {len({r for r, _ in lost})} rounds; "
         f"the first: {first.who} in round {round_}: {first.reason}{_rejected(events)}"
     )
+
+
+def privacy_line(spent: Spent | None) -> str | None:
+    """What a run with privacy has cost its clients."""
+    return None if spent is None else f"privacy: {words(spent)}"
+
+
+def privacy_json(spent: Spent | None) -> dict[str, Any]:
+    """The same under the name that `--json` promises; null where there was no noise."""
+    if spent is None:
+        return {}
+    return {"privacy": {"epsilon": spent.epsilon if math.isfinite(spent.epsilon) else None, "delta": spent.delta}}
 
 
 def _rejected(events: Sequence[RoundDone]) -> str:

@@ -90,6 +90,7 @@ def run(
             | console.as_json(result.summary)
             | ({} if result.newcomers is None else {"newcomers": console.as_json(result.newcomers.summary)})
             | {"seconds": round(result.seconds, 3)}
+            | console.privacy_json(result.privacy)
             | ({"warnings": list(result.warnings)} if result.warnings else {})
         )
         return
@@ -98,6 +99,8 @@ def run(
     if result.newcomers is not None:
         rows.append(("  newcomers", result.newcomers.summary, result.seconds))
     stdout.print(console.results(rows))
+    if (spent := console.privacy_line(result.privacy)) is not None:
+        stdout.print(spent, highlight=False, soft_wrap=True)
     lost = console.missing_line(result.history)
     if lost:
         stdout.print(lost, style="yellow")

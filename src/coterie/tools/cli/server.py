@@ -129,11 +129,14 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
     if as_json:
         found = {"run_dir": str(path), "rounds": config.rounds} | console.as_json(result.summary)
         found |= {"seconds": round(result.seconds, 3)}
+        found |= console.privacy_json(result.privacy)
         found |= {"warnings": list(result.warnings)} if result.warnings else {}
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return
     stdout = Console()
     stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
+    if (spent := console.privacy_line(result.privacy)) is not None:
+        stdout.print(spent, highlight=False, soft_wrap=True)
     lost = console.missing_line(result.history)
     if lost:
         stdout.print(lost, style="yellow")

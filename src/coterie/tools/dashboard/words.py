@@ -79,6 +79,7 @@ def about_run(key: str, record: RunRecord) -> list[Any]:
         ("clusters", _number(curve.latest("clusters"), ".0f")),
         ("ARI", _number(curve.latest("ari"), ".2f")),
         ("seconds", f"{record.seconds:.1f}"),
+        ("privacy spent (epsilon)", _number(curve.last("epsilon"), ".3g")),
     ]
     shown = [html.Div([html.Dt(name), html.Dd(value)]) for name, value in numbers if value]
     return [*said, html.Dl(shown, className="key"), *_places(key, record)]

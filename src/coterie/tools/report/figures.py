@@ -11,12 +11,13 @@ from coterie.tools.report.figures_clusters import confusion, mixtures, moves, si
 from coterie.tools.report.figures_cost import Reason, missing, missing_reasons, seconds, traffic
 from coterie.tools.report.figures_curves import agreement, heterogeneity, score
 from coterie.tools.report.figures_models import center_similarity, client_similarity, model_map
+from coterie.tools.report.figures_privacy import epsilon, epsilon_of_clients
 from coterie.tools.report.figures_runs import compare_curves, compare_sizes, final_scores
 from coterie.tools.report.figures_style import Theme, template, words
 from coterie.tools.report.ranking import Group, group
 from coterie.tools.report.record import RunRecord
 
-Section = Literal["Scores", "Clusters", "Models", "Rounds"]
+Section = Literal["Scores", "Clusters", "Models", "Rounds", "Privacy"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ KINDS = (
     Kind("traffic", "Rounds", traffic),
     Kind("seconds", "Rounds", seconds),
     Kind("missing", "Rounds", missing),
+    Kind("epsilon", "Privacy", epsilon),
+    Kind("epsilon-clients", "Privacy", epsilon_of_clients),
 )
 
 
@@ -98,6 +101,8 @@ __all__ = [
     "compare_curves",
     "compare_sizes",
     "confusion",
+    "epsilon",
+    "epsilon_of_clients",
     "final_scores",
     "group",
     "heterogeneity",

@@ -91,6 +91,7 @@ def key_figures(record: RunRecord) -> str:
         ("sent back", _total(curve.bytes_up)),
         ("missing answers", f"{len(curve.missing):,}" if curve.missing else None),
         ("newcomers", _newcomers(record.newcomers)),
+        ("privacy spent (epsilon)", shown(curve.last("epsilon"), "{:.3g}".format)),
     ]
     boxes = (f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in found if value is not None)
     return f'<dl class="key">{"".join(boxes)}</dl>'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +54,7 @@ class RunRecord:
     sketch: Sketch | None
     names: Mapping[int, str]  # of the clients that have names
     warnings: tuple[str, ...] = ()  # what is wrong with it though it has ended
+    epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
 
     def label(self, client: int) -> str:
         """A client's name, or its number where it has none: for axes and tables."""
@@ -169,7 +170,14 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         sketch=tables.read_sketch(path),
         names=tables.read_names(path) | tables.names_in(clients.value) | tables.names_in(newcomers.value),
         warnings=read_warnings(path),
+        epsilon=_epsilon(path),
     )
+
+
+def _epsilon(path: Path) -> dict[int, float]:
+    """privacy.json; nothing where there is none, or where there was no noise."""
+    found = reading.mapping(reading.mapping(reading.read_json(path / "privacy.json").value).get("clients"))
+    return {int(k): float(v) for k, v in found.items() if k.isdigit() and isinstance(v, int | float)}
 
 
 def read_warnings(path: Path) -> tuple[str, ...]:

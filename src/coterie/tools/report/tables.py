@@ -51,6 +51,8 @@ class Curve:
     r2: Floats
     constant: Floats  # the squared error of the constant predictor
     worst_decile: Floats  # accuracy of the worst tenth of clients, their loss for regression; NaN in runs of before
+    epsilon: Floats  # of runs with privacy: what was spent on the client on which most was, and least
+    epsilon_least: Floats
     sizes: tuple[tuple[int, ...], ...]  # empty where a round was not evaluated
     missing: tuple[Absence, ...]
     unscored: tuple[Absence, ...]
@@ -141,7 +143,10 @@ def as_curve(lines: list[dict[str, Any]]) -> Curve:
 def _columns(lines: list[dict[str, Any]]) -> Curve:
     by_round = {number: line for line in lines if (number := reading.positive(line.get("round"))) is not None}
     rounds = sorted(by_round)
-    kept = [line | {"clusterability": round_format.clusterability(line)} for line in (by_round[n] for n in rounds)]
+    kept = [
+        line | {"clusterability": round_format.clusterability(line)} | _spent(line)
+        for line in (by_round[n] for n in rounds)
+    ]
     lists = ("round", "sizes", "missing", "unscored", "validation")
     columns: dict[str, Any] = {
         field.name: reading.numbers([line.get(field.name) for line in kept], len(kept))
@@ -155,6 +160,14 @@ def _columns(lines: list[dict[str, Any]]) -> Curve:
         missing=tuple(a for r, line in zip(rounds, kept, strict=True) for a in _absences(r, line.get("missing"))),
         unscored=tuple(a for r, line in zip(rounds, kept, strict=True) for a in _absences(r, line.get("unscored"))),
     )
+
+
+def _spent(line: dict[str, Any]) -> dict[str, Any]:
+    """What privacy has cost by a round; nothing where that is infinite."""
+    spent = reading.mapping(line.get("privacy"))
+    clients = spent.get("clients")
+    found = [one[0] for one in clients if isinstance(one, list) and one] if isinstance(clients, list) else []
+    return {"epsilon": spent.get("epsilon"), "epsilon_least": found[-1] if found else None}
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

@@ -1,0 +1,187 @@
+"""Local differential privacy: a client adds noise of its own before anything leaves it, and trusts nobody.
+
+The guarantee is against the server and everyone else, for any two data sets that this client might have. All models and
+sketches of a visit are clipped and get Gaussian noise together; a choice among clusters is a randomised response, made
+before training starts from it. How many samples there are is a number that the client makes up; its losses are left
+out. What cannot be made private (scores, evaluations) is refused. The number of visits is counted here, on disk, before
+an answer is sent; after the last one that was planned, the client refuses to answer.
+
+No message of the server can change any of this: it is a setting of the client's own program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import secrets
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from torch import Tensor
+
+from coterie.client.answers import Answer, FitAnswer
+from coterie.client.resolve import Resolver
+from coterie.core.constructors import dataclass
+from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.errors import CoterieError
+from coterie.core.files import write_durably
+from coterie.core.references import All, Best, Row
+from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.types import STRICT
+from coterie.core.validation import explain
+from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
+from coterie.training.privacy.mechanisms import clipped
+
+FILE = "privacy.json"
+FOR_CHOICES = 0.5  # of epsilon, and of delta, where the client makes choices
+
+
+@dataclass(frozen=True, config=STRICT)
+class LocalPrivacy:
+    """What a client may spend, and on how many visits."""
+
+    epsilon: PositiveFloat
+    delta: PositiveFloat = 1e-5
+    visits: PositiveInt = 30  # that the budget is for
+    clip: PositiveFloat = 1.0  # the largest norm of an update, and of a sketch
+    choices: PositiveInt = 1  # the most clusters to choose from (IFCA's k); 1: a choice is refused
+    samples: PositiveInt = 1  # what the server is told; it is the client's weight
+
+    @cached_property
+    def random(self) -> float:
+        """The chance that a choice is drawn uniformly."""
+        if self.choices == 1:
+            return 1.0
+
+        def releases(noise: float) -> tuple[Release, ...]:
+            return (RandomisedResponse(self.choices, -math.expm1(-noise), self.visits),)
+
+        return -math.expm1(-noise_for(self.epsilon * FOR_CHOICES, self.delta * FOR_CHOICES, releases))
+
+    @cached_property
+    def noise(self) -> float:
+        """The noise multiplier of what a visit sends, in units of what another data set could change."""
+        return noise_for(self.epsilon, self.delta, lambda noise: self._spent(noise, self.visits))
+
+    def spent(self, visits: int) -> float:
+        """Epsilon after so many visits."""
+        return epsilon_of(self._spent(self.noise, visits), self.delta)
+
+    def _spent(self, noise: float, visits: int) -> tuple[Release, ...]:
+        return Gaussian(noise, visits), RandomisedResponse(self.choices, self.random, visits)
+
+
+def read_local_privacy(text: str) -> LocalPrivacy:
+    """epsilon=8,delta=1e-5,visits=30,clip=1 as on the command line."""
+    tree: dict[str, str] = {}
+    for word in text.split(","):
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise CoterieError(
+                f"--local-privacy {text}: expected key=value,..., for example epsilon=8,visits=30,clip=1",
+                code="option-invalid",
+            )
+        tree[key.strip()] = value.strip()
+    try:
+        return TypeAdapter(LocalPrivacy).validate_python(tree)
+    except ValidationError as error:
+        raise explain(error, "--local-privacy", LocalPrivacy) from None
+
+
+class PrivacyGuard:
+    """Makes the answers of one client private, and counts its visits in a file that survives it."""
+
+    def __init__(self, settings: LocalPrivacy, place: Path, rng: np.random.Generator | None = None) -> None:
+        """rng: for tests; otherwise the operating system's randomness, which nobody can foresee."""
+        self.settings, self._file = settings, place / FILE
+        self._rng = rng or np.random.default_rng(secrets.randbits(256))
+        self.visits = self._read()
+
+    def _read(self) -> int:
+        """The visits so far; a file that cannot be read is not taken for an unspent budget."""
+        if not self._file.is_file():
+            return 0
+        try:
+            found = parse_json(self._file.read_bytes())
+            if dataclasses.asdict(self.settings) != found["settings"]:
+                raise CoterieError(
+                    f"{self._file}: the budget was begun with other settings; what was spent then cannot be counted "
+                    "with these. Use the same, or another --state directory if the two may add up",
+                    code="local-privacy",
+                )
+            return int(found["visits"])
+        except (OSError, DecodeError, ValueError, KeyError, TypeError):
+            raise CoterieError(
+                f"{self._file}: cannot be read, so nobody knows what was spent", code="local-privacy"
+            ) from None
+
+    def prepared(self, tasks: Sequence[Task | None], resolver: Resolver) -> tuple[Task | None, ...]:
+        """The tasks with choices made: a randomised response in place of the best. Others are checked."""
+        return tuple(None if task is None else self._prepared(task, resolver) for task in tasks)
+
+    def _prepared(self, task: Task, resolver: Resolver) -> Task:
+        if isinstance(task, Score | Evaluate):
+            what = "scores of several models" if isinstance(task, Score) else "an evaluation"
+            raise CoterieError(
+                f"this client's local privacy refuses {what}: its numbers cannot be made private", code="local-privacy"
+            )
+        assert isinstance(task, Fit)
+        if not isinstance(task.start, All | Row | Best):
+            raise CoterieError(
+                f"this client's local privacy refuses to train from {type(task.start).__name__}: what it sends could "
+                "not be clipped",
+                code="local-privacy",
+            )
+        if not isinstance(task.start, Best):
+            return task
+        options = len(task.start.centers)
+        if options > self.settings.choices:
+            raise CoterieError(
+                f"this client's local privacy allows a choice of {self.settings.choices} models, the server asks for "
+                f"one of {options} (--local-privacy choices={options})",
+                code="local-privacy",
+            )
+        row = resolver.resolve(task.start)[1]
+        if self._rng.random() < self.settings.random:
+            row = int(self._rng.integers(options))
+        assert row is not None
+        return dataclasses.replace(task, start=Row(task.start.centers[row], row))
+
+    def private(self, tasks: Sequence[Task | None], answers: Sequence[Answer | None]) -> tuple[Answer | None, ...]:
+        """The answers as they may leave the client. The visit is counted first, on disk."""
+        if self.visits >= self.settings.visits:
+            raise CoterieError(
+                f"this client's privacy budget is spent: it was for {self.settings.visits} visits", code="local-privacy"
+            )
+        self.visits += 1
+        found = {"settings": dataclasses.asdict(self.settings), "visits": self.visits}
+        found |= {"noise": self.settings.noise, "random": self.settings.random}
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(self._file, json.dumps(found | {"epsilon": self.settings.spent(self.visits)}, indent=1) + "\n")
+        fits = [answer for answer in answers if isinstance(answer, FitAnswer)]
+        together = sum((one.theta is not None) + (one.sketch is not None) for one in fits)
+        deviation = 2 * self.settings.clip * math.sqrt(together) * self.settings.noise
+        return tuple(
+            self._answer(task, answer, deviation) if isinstance(task, Fit) and isinstance(answer, FitAnswer) else None
+            for task, answer in zip(tasks, answers, strict=True)
+        )
+
+    def _answer(self, task: Fit, answer: FitAnswer, deviation: float) -> FitAnswer:
+        assert isinstance(task.start, All | Row)
+        start, theta, sketch = task.start.theta, answer.theta, answer.sketch
+        return dataclasses.replace(
+            answer,
+            n=self.settings.samples,
+            loss=0.0,
+            theta=None if theta is None else start + self._noisy(theta - start, deviation),
+            sketch=None if sketch is None else self._noisy(sketch, deviation),
+        )
+
+    def _noisy(self, vector: Tensor, deviation: float) -> Tensor:
+        drawn = torch.from_numpy(self._rng.standard_normal(len(vector))) * deviation
+        return (clipped(vector[None], self.settings.clip)[0] + drawn).to(vector.dtype)

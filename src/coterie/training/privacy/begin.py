@@ -1,0 +1,50 @@
+"""Before the first round: whether privacy can be had at all, and the ledger to go on with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from coterie.core.clients import Clients
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.data.federation import Federation
+from coterie.training.privacy.ledger import Ledger
+from coterie.training.privacy.plan import PrivacyPlan, plan
+from coterie.training.settings import Settings
+
+
+def planned(method: Any, model: Model, clients: Clients, settings: Settings) -> PrivacyPlan | None:
+    """The plan of a run. In a simulation noise follows the seed; with real clients it is secret, and new every time."""
+    if settings.privacy is None:
+        return None
+    simulated = isinstance(clients, Federation)
+    if not simulated and settings.privacy.evaluation != "trusted":
+        raise CoterieError(
+            "privacy: with real clients, the scores that they send in evaluations are not covered by epsilon. If the "
+            "server and its run directory are trusted with them, write privacy.evaluation=trusted",
+            code="privacy-evaluation",
+        )
+    if not simulated and settings.checkpoint_every != 1:
+        raise CoterieError(
+            "privacy: with real clients every round must be saved before its models are sent out, or a server that "
+            "crashed would forget what it has spent; leave checkpoint_every at 1",
+            code="config-conflict",
+        )
+    key = settings.seed if simulated else secrets.randbits(128)
+    return plan(method, model, settings, key, simulated=simulated)
+
+
+def ledger_of(found: PrivacyPlan | None, kept: Mapping[str, Any] | None, done: int) -> Ledger | None:
+    """A new ledger, or that of the checkpoint."""
+    if found is None:
+        return None
+    if not done:
+        return Ledger(found)
+    if kept is None:
+        raise CoterieError(
+            "privacy: the checkpoint does not say what was spent so far, so the run cannot go on with privacy",
+            code="run-not-resumable",
+        )
+    return Ledger.unpacked(found, kept)

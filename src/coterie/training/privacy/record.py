@@ -1,0 +1,57 @@
+"""privacy.json in a run's directory: what the run has cost every client, and what the numbers mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coterie.core.clients import Clients
+from coterie.core.files import write_durably, writing
+from coterie.training.events import RoundDone
+from coterie.training.privacy.ledger import Ledger
+from coterie.training.settings import Settings
+
+FILE = "privacy.json"
+RELATION = "one client's data added or removed; who is on the roster is known"
+
+
+def contents(ledger: Ledger, clients: Clients) -> dict[str, Any]:
+    """Every client of the roster with its epsilon, by id."""
+    plan, ids = ledger.plan, clients.roster.ids
+    found = zip(ids.tolist(), ledger.epsilon_of(ids), strict=True)
+    return {
+        "relation": RELATION,
+        "epsilon": _number(max(ledger.epsilon_of(ids), default=0.0)),
+        "delta": plan.settings.delta,
+        "clip": plan.settings.clip,
+        "noise": plan.noise,
+        "signal_noise": plan.signal_noise if plan.most_signals else None,
+        "poisson_share": plan.share,
+        "attempts": ledger.attempts,
+        "clients": {str(client): _number(epsilon) for client, epsilon in found},
+    }
+
+
+def kept(path: Path, ledger: Ledger, clients: Clients) -> dict[str, Any]:
+    """What a checkpoint keeps of it, once privacy.json is written."""
+    with writing(path / FILE):
+        write_durably(path / FILE, json.dumps(contents(ledger, clients), indent=1) + "\n")
+    return ledger.packed()
+
+
+def _number(epsilon: float) -> float | None:
+    return None if math.isinf(epsilon) else epsilon
+
+
+def spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
+    """A warning where a run has fewer rounds than it was to have."""
+    done = history[-1].round if history else settings.rounds
+    if settings.privacy is None or settings.stop_after is not None or done >= settings.rounds:
+        return ()
+    return (
+        f"privacy: the budget is spent after {done} of {settings.rounds} rounds, because rounds that were repeated "
+        "count too; a lower quorum repeats fewer of them",
+    )

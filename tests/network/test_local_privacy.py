@@ -1,0 +1,157 @@
+"""A client's own privacy: what leaves it, what it refuses, and what it remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from local_transport import LocalTransport, groups, transport_of
+
+from conftest import raises
+from coterie.client.answers import FitAnswer
+from coterie.core.local import Local
+from coterie.core.references import All, Best, Own, Row
+from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.network.client.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
+from coterie.network.server import engine as engine_module
+from coterie.network.server.config import read
+from coterie.network.server.run import train_with_clients
+from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, epsilon_of
+
+W = torch.tensor([1.0, 1.0])
+CENTERS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
+FIT = Fit(All(W), local=Local())
+
+
+class Prefers:
+    """A resolver whose client is best served by one row."""
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+
+    def resolve(self, ref: Any) -> tuple[Any, int]:
+        return ref.centers[self.row], self.row
+
+
+def guard(tmp_path: Path, seed: int = 0, **settings: Any) -> PrivacyGuard:
+    made = LocalPrivacy(**{"epsilon": 8.0, "visits": 3} | settings)
+    return PrivacyGuard(made, tmp_path, np.random.default_rng(seed))
+
+
+def test_everything_that_a_visit_sends_is_clipped_and_noisy(tmp_path: Path) -> None:
+    made = guard(tmp_path, clip=2.0, samples=7)
+    answer = FitAnswer(123, 0.5, torch.tensor([31.0, 41.0]), None, torch.tensor([0.6, 0.8]))
+    (found,) = made.private([FIT], [answer])
+    assert isinstance(found, FitAnswer)
+    # Two vectors of norm 2 at most: another data set changes them by 2 * 2 * sqrt 2 together.
+    drawn = np.random.default_rng(0).standard_normal(4) * made.settings.noise * 4 * math.sqrt(2)
+    torch.testing.assert_close(found.theta, torch.tensor([2.2, 2.6]) + torch.tensor(drawn[:2]).float())
+    torch.testing.assert_close(found.sketch, torch.tensor([0.6, 0.8]) + torch.tensor(drawn[2:]).float())
+    assert (found.n, found.loss) == (7, 0.0)
+
+
+def test_the_noise_is_for_all_visits_and_the_choices_in_them() -> None:
+    made = LocalPrivacy(epsilon=8.0, visits=10, choices=4)
+    assert epsilon_of((RandomisedResponse(4, made.random, 10),), 5e-6) == pytest.approx(4.0, abs=0.01)
+    whole = epsilon_of((Gaussian(made.noise, 10), RandomisedResponse(4, made.random, 10)), 1e-5)
+    assert whole == made.spent(10)
+    assert 7.99 < whole <= 8.0
+    assert made.spent(1) < made.spent(5) < whole
+
+
+def test_a_choice_is_a_randomised_response_that_training_starts_from(tmp_path: Path) -> None:
+    made, resolver = guard(tmp_path, choices=3), Prefers(2)
+    rows = []
+    for _ in range(3000):
+        (task,) = made.prepared([Fit(Best(CENTERS), local=Local())], resolver)  # type: ignore[arg-type]
+        assert isinstance(task, Fit)
+        assert isinstance(task.start, Row)
+        assert torch.equal(task.start.theta, CENTERS[task.start.row])
+        rows.append(task.start.row)
+    true, random = rows.count(2) / 3000, made.settings.random
+    assert true == pytest.approx(1 - random + random / 3, abs=0.03)  # more than three standard errors
+    assert rows.count(0) / 3000 == pytest.approx(random / 3, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Evaluate((All(W),)),
+        Score(CENTERS),
+        Fit(Own("mine", All(W)), local=Local()),
+        Fit(Best(CENTERS), local=Local()),  # of three, and one choice is allowed
+    ],
+)
+def test_what_cannot_be_made_private_is_refused(task: Any, tmp_path: Path) -> None:
+    with raises("local-privacy"):
+        guard(tmp_path).prepared([task], Prefers(0))  # type: ignore[arg-type]
+
+
+def test_visits_are_counted_on_disk_and_the_last_is_the_last(tmp_path: Path) -> None:
+    answer = FitAnswer(1, 0.5, W, None)
+    guard(tmp_path).private([FIT], [answer])
+    guard(tmp_path).private([FIT], [answer])
+    third = guard(tmp_path)
+    assert third.visits == 2
+    third.private([FIT], [answer])
+    told = json.loads((tmp_path / "privacy.json").read_text())
+    assert told["visits"] == 3
+    assert 7.99 < told["epsilon"] <= 8.0
+    with raises("local-privacy"):
+        guard(tmp_path).private([FIT], [answer])
+    with raises("local-privacy"):  # other settings: the file cannot be counted with them
+        guard(tmp_path, visits=9)
+    (tmp_path / "privacy.json").write_text("{")
+    with raises("local-privacy"):
+        guard(tmp_path)
+
+
+def test_the_option_of_the_command_line() -> None:
+    assert read_local_privacy("epsilon=2, visits=5,choices=3") == LocalPrivacy(epsilon=2.0, visits=5, choices=3)
+    with raises("option-invalid"):
+        read_local_privacy("8")
+    with raises("config-unknown-key"):
+        read_local_privacy("epsilon=2,noise=1")
+
+
+def test_a_federation_in_which_one_client_trusts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server knows nothing of it: the client sends noisy models, and is not evaluated."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    transport: LocalTransport = transport_of(groups(4), tmp_path / "state")
+    shy = transport.workers[101]
+    shy.guard = PrivacyGuard(LocalPrivacy(epsilon=20.0, visits=2, choices=2, clip=0.5, samples=24), tmp_path / "shy")
+    assert (shy.info().train, shy.info().test) == (24, 0)
+    words = ["rounds=3", "model=linear", "network.clients=4", "method=ifca", "method.k=2", "quorum=0.5"]
+    found = train_with_clients(transport, read(None, [*words, "network.refusals=0"]), tmp_path / "run")
+    assert shy.guard.visits == 2
+    assert [event.answered for event in found.history] == [4, 4, 3]  # in the third round its budget is spent
+    assert "budget is spent" in found.history[2].missing[0].reason
+    assert all(m.client == 1 for event in found.history for m in event.unscored)
+    assert found.clients.ids.tolist() == [0, 2, 3]
+
+
+def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    words = ["rounds=2", "model=linear", "network.clients=4", "method=ifca", "method.k=2", "privacy.epsilon=8"]
+    with raises("privacy-evaluation"):
+        train_with_clients(transport_of(groups(4), tmp_path / "a"), read(None, words), tmp_path / "run-a")
+    words.append("privacy.evaluation=trusted")
+    with raises("config-conflict"):
+        made = read(None, [*words, "checkpoint_every=2"])
+        train_with_clients(transport_of(groups(4), tmp_path / "b"), made, tmp_path / "run-b")
+    states = []
+    for one in ("c", "d"):
+        found = train_with_clients(transport_of(groups(4), tmp_path / one), read(None, words), tmp_path / f"run-{one}")
+        assert found.privacy is not None
+        assert 7.99 < found.privacy.epsilon <= 8.0
+        states.append(found.state)
+    assert not torch.equal(states[0], states[1])  # the noise does not follow from the seed, which others may know
+    assert dataclasses.asdict(found.settings)["seed"] == 0

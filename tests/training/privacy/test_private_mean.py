@@ -1,0 +1,231 @@
+"""Private means and answers with scripted replies."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import raises
+from coterie.clustering.averaging import mean, mean_by, weigh
+from coterie.core.client_table import ByClient
+from coterie.core.errors import NoAnswerError
+from coterie.core.local import Local
+from coterie.core.references import All, Best, Own, Pick
+from coterie.core.replies import Fitted, Scored
+from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.testing.scripted import ScriptedAsk, fitted, scored
+from coterie.training.privacy.declarations import Releases, once
+from coterie.training.privacy.ledger import Ledger
+from coterie.training.privacy.mechanisms import noise
+from coterie.training.privacy.plan import PrivacyPlan
+from coterie.training.privacy.private_ask import PrivateAsk
+from coterie.training.privacy.settings import Privacy
+
+W = torch.tensor([1.0, 1.0])
+FIT = Fit(All(W), local=Local())
+
+
+def plan_of(*, noise: float = 0.0, signals: float = 0.0, **changes: Any) -> PrivacyPlan:
+    releases = changes.pop("releases", Releases())
+    settings = Privacy(noise=noise, smallest=changes.pop("smallest", 1.0), sketch=2)
+    plan = PrivacyPlan(settings, releases, 10, 1 if releases.any_signal else 0, noise, signals, None, 5)
+    return dataclasses.replace(plan, **changes)
+
+
+def private(plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, attempt: int = 0) -> PrivateAsk:
+    script: Any = ScriptedAsk(*answers)
+    script.asked, script.missing = set(), {}
+    calls = script.__call__
+
+    class Script:
+        asked: ClassVar[set[int]] = {1, 2, 3}
+        missing: ClassVar[dict[int, Any]] = {3: None}
+
+        def __call__(self, task: Any) -> Any:
+            script.asked = []
+            return calls(task)
+
+    ask: Any = Script()
+    return PrivateAsk(ask, ledger or Ledger(plan), 0, attempt)
+
+
+def nobody(_: Any) -> Any:
+    raise NoAnswerError("nobody")
+
+
+def test_the_mean_is_of_clipped_updates_and_every_client_weighs_the_same() -> None:
+    # Updates (3, 4) -> (0.6, 0.8) and (0.3, 0.4): their sum over two clients is (0.45, 0.6), whatever n says.
+    ask = private(plan_of(), [fitted({1: [4.0, 5.0], 2: [1.3, 1.4]}, n=[1, 999])])
+    reply = ask(FIT)
+    assert reply.n.tolist() == [1, 1]
+    assert reply.loss.isnan().all()
+    torch.testing.assert_close(mean(reply, weigh(reply, "size"), empty=W), torch.tensor([1.45, 1.6]))
+
+
+def test_sums_and_counts_get_the_noise_of_the_plan() -> None:
+    plan = plan_of(noise=2.0, key=9)
+    ask = private(plan, [fitted({1: [1.0, 1.0], 2: [1.3, 1.4]})])
+    found = mean(ask(FIT), torch.ones(2), empty=W)
+    # The noise of a sum is 2 sqrt(10/9), of the count three times that: 1/4 = 9/40 + 1/40.
+    assert plan.sum_noise**-2 + plan.count_noise**-2 == pytest.approx(0.25)
+    drawn, counted = (
+        noise((1, 2), 2 * math.sqrt(10 / 9), 9, 0, 0, 0, 0)[0],
+        noise((1,), 6 * math.sqrt(10 / 9), 9, 0, 0, 0, 1),
+    )
+    count = float(2 + counted)
+    sums = torch.tensor([0.3, 0.4]).double() + drawn
+    wanted = W + (sums / count if count >= 1 else torch.zeros(2)).float()
+    torch.testing.assert_close(found, wanted)
+
+
+def test_noise_is_added_though_nobody_was_drawn() -> None:
+    plan = plan_of(noise=1.0, share=0.1, smallest=0.0)
+    moved = 0
+    for attempt in range(20):
+        reply = private(plan, nobody, attempt=attempt)(FIT)
+        moved += not torch.equal(mean(reply, torch.ones(0), empty=W), W)
+    # The noisy count must reach 1: with a deviation of 3.2 it does in more than a third of the attempts.
+    assert 3 <= moved <= 15
+    with pytest.raises(NoAnswerError):
+        private(plan_of(noise=1.0), nobody)(FIT)
+
+
+def test_a_small_cluster_keeps_its_model() -> None:
+    centers = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    task = Fit(Best(centers), local=Local())
+    reply = fitted({1: [1.6, 1.8], 2: [1.0, 1.0], 3: [0.0, 0.5]}, choice=[0, 0, 1])
+    found = private(plan_of(smallest=2.0), [reply])(task)
+    moved = mean_by(found.chosen, found, torch.ones(3), empty=centers)
+    torch.testing.assert_close(moved, torch.tensor([[1.3, 1.4], [0.0, 0.0]]))
+
+
+def test_another_label_than_the_start_moves_the_new_cluster_by_the_own_update() -> None:
+    centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
+    task = Fit(Pick(centers, ByClient(torch.tensor([4]), torch.tensor([0]))), local=Local())
+    reply = private(plan_of(), [fitted({4: [0.0, 0.5]}, choice=[0])])(task)
+    moved = mean_by(torch.tensor([1]), reply, torch.ones(1), empty=centers)
+    torch.testing.assert_close(moved, torch.tensor([[0.0, 0.0], [10.0, 0.5]]))
+
+
+def test_more_means_than_declared_are_refused() -> None:
+    reply = private(plan_of(), [fitted({1: [1.0, 1.0]})])(FIT)
+    mean(reply, torch.ones(1), empty=W)
+    with raises("privacy-unaccounted"):
+        mean(reply, torch.ones(1), empty=W)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda reply: reply.models,
+        lambda reply: reply.sent.norms(None),
+        lambda reply: reply.sent.combined(torch.ones(1, 1)),
+        lambda reply: mean(dataclasses.replace(reply, aggregator=None), torch.ones(1), empty=W),
+    ],
+)
+def test_models_are_sealed(look: Any) -> None:
+    reply = private(plan_of(), [fitted({1: [1.0, 1.0]})])(FIT)
+    with raises("privacy-unaccounted"):
+        look(reply)
+
+
+@pytest.mark.parametrize(
+    "task", [Evaluate((All(W),)), Score(W[None]), Score(W[None], rule="votes"), dataclasses.replace(FIT, sketch=2)]
+)
+def test_questions_that_are_not_declared_are_refused_before_they_are_asked(task: Any) -> None:
+    with raises("privacy-unaccounted"):
+        private(plan_of())(task)
+
+
+def test_updates_from_models_of_the_clients_own_are_refused() -> None:
+    reply = private(plan_of(), [fitted({1: [1.0, 1.0]})])(Fit(Own("mine", All(W)), local=Local()))
+    with raises("privacy-unaccounted"):
+        mean(reply, torch.ones(1), empty=W)
+
+
+def test_single_models_are_shown_once_as_noisy_sketches() -> None:
+    plan = plan_of(releases=Releases(signals=once, models=True), signals=0.5)
+    ask = private(plan, [fitted({1: [4.0, 5.0], 2: [1.3, 1.4]})])
+    reply = ask(FIT)
+    # Two numbers fit into a sketch of two: the clipped update, and noise of half the bound.
+    drawn = noise((2, 2), 0.5, 5, 0, 0, 1, 4)
+    wanted = W + (torch.tensor([[0.6, 0.8], [0.3, 0.4]]).double() + drawn).float()
+    torch.testing.assert_close(reply.models, wanted)
+    assert torch.equal(reply.models, reply.models)
+    assert ask.ledger.signals.at(torch.tensor([1, 2])).tolist() == [1, 1]
+    again = private(plan, [fitted({1: [4.0, 5.0], 2: [1.3, 1.4]})], ledger=ask.ledger)
+    assert torch.equal(again(FIT).models, W.expand(2, 2))  # the plan is used up: the start alone
+    assert again.ledger.signals.at(torch.tensor([1, 2])).tolist() == [1, 1]
+
+
+def test_two_sketches_of_a_visit_are_one_release_with_more_noise() -> None:
+    plan = plan_of(releases=Releases(signals=once, sketches=True), signals=0.5)
+    far, near = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.3, 0.4]])
+    ids, zero = torch.tensor([1]), torch.zeros(1)
+    replies = [Fitted(ids, ids, zero, None, None, far), Fitted(ids, ids, zero, None, None, near)]
+    ask = private(plan, replies, replies)
+    task = dataclasses.replace(FIT, sketch=2, send=False)
+    first, second = ask([task, task])
+    deviation = 0.5 * math.sqrt(2)
+    torch.testing.assert_close(
+        first.sketch, (torch.tensor([[0.6, 0.8]]) + noise((1, 2), deviation, 5, 0, 0, 1, 2)).float()
+    )
+    torch.testing.assert_close(second.sketch, (near + noise((1, 2), deviation, 5, 0, 0, 2, 2)).float())
+    assert ask.ledger.signals.values.tolist() == [1]
+    assert ask.ledger.rounds.values.tolist() == []  # nothing was sent for a mean
+    with raises("privacy-budget"):
+        ask([task, task])
+
+
+def test_votes_are_noisy_and_counted() -> None:
+    quiet = plan_of(releases=Releases(signals=once, votes=True))
+    reply = private(quiet, [scored({1: [0.2, 0.1], 2: [0.3, 7.0]})])(Score(torch.zeros(2, 2)))
+    assert reply.scores.tolist() == [[0.0, -1.0], [-1.0, 0.0]]  # no loss is shown
+    loud = dataclasses.replace(quiet, signal_noise=1.0)
+    many: dict[int, list[float]] = {i: [0.2, 0.1] for i in range(4000)}
+    ask = private(loud, [scored(many)])
+    best = ask(Score(torch.zeros(2, 2))).scores.argmin(1)
+    # The better of two wins with chance Phi(1 / sqrt 2) = 0.760.
+    assert float(best.double().mean()) == pytest.approx(0.760, abs=0.03)
+    assert ask.ledger.signals.values.eq(1).all()
+
+
+def test_a_client_is_charged_once_per_attempt_and_again_when_it_is_repeated() -> None:
+    plan = plan_of(noise=1.0, releases=Releases(means=2))
+    ask = private(plan, [fitted({1: [1.0, 1.0], 2: [1.0, 1.0]})], [fitted({2: [1.0, 1.0], 3: [1.0, 1.0]})])
+    ask(FIT)
+    ask(FIT)
+    assert _counts(ask.ledger.rounds) == {1: 1, 2: 1, 3: 1}
+    lost = private(plan, ledger=ask.ledger, attempt=1)
+    lost.given_up()  # 1, 2 and 3 were asked, and 3 did not answer
+    assert _counts(lost.ledger.rounds) == {1: 2, 2: 2, 3: 1}
+    assert lost.ledger.attempts == 2
+    epsilons = lost.ledger.epsilon_of(torch.tensor([0, 1, 3]))
+    assert epsilons[0] == 0.0
+    assert epsilons == [0.0, plan.epsilon(2, 0), plan.epsilon(1, 0)]
+    assert lost.ledger.spent(torch.tensor([0, 1, 3])).clients == tuple((e, 1) for e in sorted(epsilons, reverse=True))
+
+
+def _counts(table: ByClient) -> dict[int, int]:
+    return dict(zip(table.ids.tolist(), table.values.tolist(), strict=True))
+
+
+def test_a_ledger_survives_a_checkpoint() -> None:
+    plan = plan_of(noise=1.0, releases=Releases(signals=once, votes=True))
+    ledger = Ledger(plan).begun().answered(torch.tensor([2, 5])).signalled(torch.tensor([5]))
+    again = Ledger.unpacked(plan, ledger.packed())
+    ids: Tensor = torch.arange(6)
+    assert again.epsilon_of(ids) == ledger.epsilon_of(ids)
+    assert again.attempts == 1
+
+
+def test_scores_of_nobody() -> None:
+    plan = plan_of(noise=1.0, share=0.5, releases=Releases(signals=once, votes=True))
+    reply = private(plan, nobody)(Score(torch.zeros(3, 2)))
+    assert isinstance(reply, Scored)
+    assert reply.scores.shape == (0, 3)
