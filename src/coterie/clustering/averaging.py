@@ -28,11 +28,13 @@ def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tens
 def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:
     """The weighted mean of each cluster's models (K, P); a cluster without members keeps its row of `empty`.
 
-    Given the reply itself, the mean is computed where its models are stored.
+    Given the reply itself, the mean is computed where its models are stored, or by the reply's aggregator.
     """
     theta = models.sent if isinstance(models, Fitted) else models
     if theta is None or not len(theta):
         return empty
+    if isinstance(models, Fitted) and models.aggregator is not None:
+        return models.aggregator(labels, models, weights, empty)
     share = torch.zeros(len(empty), len(theta), dtype=torch.float64)
     share[labels, torch.arange(len(theta))] = weights.double()
     total = share.sum(1, keepdim=True)

@@ -215,6 +215,23 @@ def rows_of(ref: Ref, ids: Tensor, choice: Tensor | None = None) -> tuple[Tensor
     return None
 
 
+def start_known(start: Ref) -> bool:
+    """Whether the server knows the model that a client started from."""
+    return isinstance(start, All | OneRow) or (isinstance(start, Mix) and isinstance(start.weights, ByClient))
+
+
+def starts_of(start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor | None:
+    """What these clients started from: (n, P), (1, P) if all from the same; None where the server does not know."""
+    if isinstance(start, Mix):
+        weights = start.weights
+        return weights.at(ids).to(start.centers.dtype) @ start.centers if isinstance(weights, ByClient) else None
+    found = rows_of(start, ids, choice)
+    if found is None:
+        return None
+    centers, rows = found
+    return centers if len(centers) == 1 else centers[rows]
+
+
 def length_of(ref: Ref) -> int:
     """The length of the vector that a reference means."""
     if isinstance(ref, Own):

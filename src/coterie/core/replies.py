@@ -8,8 +8,10 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from coterie.core.aggregation import Aggregator
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.references import Ref
 
 
 class RemoteModels(Protocol):
@@ -44,6 +46,8 @@ class Fitted:
     sent: Tensor | RemoteModels | None = None  # (n, P); for a mean of them pass the reply itself to `mean` or `mean_by`
     choice: Tensor | None = None  # (n,) which row a Pick or Best start was
     sketch: Tensor | None = None  # (n, size) sketches of the updates, where they were asked for
+    aggregator: Aggregator | None = None  # takes the place of a mean of the models
+    start: Ref | None = None  # what the clients trained from; given with the aggregator
 
     @property
     def theta(self) -> Tensor | None:

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.references import All, Estimated, Mix, OneRow, Ref, rows_of, vectors_of
+from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
 from coterie.core.replies import Fitted, RemoteModels, Reply
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
@@ -89,14 +88,11 @@ def without(reply: Reply, clients: Sequence[int]) -> Reply:
     if bool(keep.all()):
         return reply
     rows = torch.nonzero(keep)[:, 0]
-    left: dict[str, Any] = {f.name: _only(getattr(reply, f.name), rows) for f in dataclasses.fields(reply)}
+    all_rows = {f.name: getattr(reply, f.name) for f in dataclasses.fields(reply)}
+    left: dict[str, Any] = {name: value[rows] for name, value in all_rows.items() if isinstance(value, Tensor)}
+    if isinstance(reply, Fitted) and reply.sent is not None and not isinstance(reply.sent, Tensor):
+        left["sent"] = SelectedModels(reply.sent, rows)
     return dataclasses.replace(reply, **left)
-
-
-def _only(value: Tensor | RemoteModels | None, rows: Tensor) -> Tensor | RemoteModels | None:
-    if value is None or isinstance(value, Tensor):
-        return value if value is None else value[rows]
-    return SelectedModels(value, rows)
 
 
 class SelectedModels:
@@ -104,6 +100,7 @@ class SelectedModels:
 
     def __init__(self, whole: RemoteModels, rows: Tensor) -> None:
         self._whole, self._rows, self.dtype = whole, rows, whole.dtype
+        self._here: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -115,13 +112,17 @@ class SelectedModels:
 
     def combined(self, share: Tensor) -> Tensor:
         """See `RemoteModels.combined`."""
+        if self._here is not None:
+            return share @ self._here
         wide = share.new_zeros(len(share), len(self._whole))
         wide[:, self._rows] = share
         return self._whole.combined(wide)
 
     def gathered(self) -> Tensor:
         """See `RemoteModels.gathered`."""
-        return self._whole.gathered()[self._rows]
+        if self._here is None:
+            self._here = self._whole.gathered()[self._rows]
+        return self._here
 
     def norms(self, choice: Tensor | None) -> Tensor:
         """See `RemoteModels.norms`."""
@@ -135,11 +136,6 @@ class SelectedModels:
 # ------------------------------------------------------------------------------------------------------------- norms
 
 
-def start_known(start: Ref) -> bool:
-    """Whether the server knows the model that a client started from."""
-    return isinstance(start, All | OneRow) or (isinstance(start, Mix) and isinstance(start.weights, ByClient))
-
-
 def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor:
     """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
     if not len(models):
@@ -148,7 +144,7 @@ def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> 
     found = []
     for first in range(0, len(models), many):
         some = slice(first, first + many)
-        begin = _starts(start, ids[some], None if choice is None else choice[some])
+        begin = starts_of(start, ids[some], None if choice is None else choice[some])
         moved = models[some] if begin is None else models[some] - begin
         found.append(torch.linalg.vector_norm(moved, dim=1, dtype=torch.promote_types(moved.dtype, torch.float32)))
     return torch.cat(found)
@@ -160,18 +156,6 @@ def _norms(task: Fit, reply: Fitted) -> Tensor:
         return norms_of(sent, task.start, reply.ids, reply.choice).double()
     assert sent is not None
     return sent.norms(reply.choice).double()
-
-
-def _starts(start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor | None:
-    """What these clients started from: (n, P), (1, P) if all from the same; None where the server does not know."""
-    if isinstance(start, Mix):
-        weights = start.weights
-        return weights.at(ids).to(start.centers.dtype) @ start.centers if isinstance(weights, ByClient) else None
-    found = rows_of(start, ids, choice)
-    if found is None:
-        return None
-    centers, rows = found
-    return centers if len(centers) == 1 else centers[rows]
 
 
 def _size_of(start: Ref) -> float:

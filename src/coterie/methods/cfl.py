@@ -76,7 +76,7 @@ class CFL:
             if parts is not None:
                 labels = labels.index_fill(0, rows[parts == 1], len(state.centers))
                 state = forked(state, cluster, reply.ids, parts, updates[rows], weights[rows])
-        centers = mean_by(labels, reply.models, weights, empty=state.centers)
+        centers = mean_by(labels, reply, weights, empty=state.centers)
         return assigned(dataclasses.replace(state, centers=centers), reply.ids, labels)
 
     def split(self, updates: Tensor, weights: Tensor, first: float) -> Tensor | None:

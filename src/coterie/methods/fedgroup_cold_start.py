@@ -61,7 +61,7 @@ def alike(updates: Tensor, k: ClusterCount, grouping: Grouping, cohort: Cohort) 
 def grouped(state: Groups, reply: Fitted, labels: Tensor) -> Groups:
     """A group starts at the unweighted mean of its members' models, w0 + mean update (line 16)."""
     rows = state.w0.repeat(int(labels.max()) + 1, 1)
-    centers = mean_by(labels, reply.models, torch.ones(len(labels)), empty=rows)
+    centers = mean_by(labels, reply, torch.ones(len(labels)), empty=rows)
     updates = state.represent(centers - state.w0)
     groups = dataclasses.replace(state, centers=centers, updates=updates, clustered=reply.ids)
     return assigned(groups, reply.ids, labels)

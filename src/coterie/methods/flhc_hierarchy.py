@@ -32,7 +32,7 @@ class Hierarchy(Clusters):
 def clustered(state: Hierarchy, reply: Fitted, labels: Tensor, weights: Tensor) -> Hierarchy:
     """Put the clients that trained from the shared model into these clusters, whose models are their means."""
     stem = state.centers[0]
-    means = mean_by(labels, reply.models, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
+    means = mean_by(labels, reply, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
     members = state.labels.put(reply.ids, labels)
     return Hierarchy(means, members, state.features, stem, state.represent(means - stem))
 

@@ -112,7 +112,7 @@ class Renamed:
         """By ascending id again."""
         order = self._ids[reply.ids].argsort()
         rows = {f.name: getattr(reply, f.name) for f in dataclasses.fields(reply)}
-        rows = {name: None if value is None else value[order] for name, value in rows.items()}
+        rows = {name: value[order] for name, value in rows.items() if isinstance(value, Tensor)}
         return replace(reply, **rows | {"ids": self._ids[reply.ids][order]})
 
 

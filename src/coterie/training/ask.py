@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from coterie.client.answers import Moment
+from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.references import describe_value
+from coterie.core.replies import Fitted, Reply
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
 from coterie.engines.screening import screen, without
@@ -39,11 +41,15 @@ class RoundAsk:
         update_bound: float = 0.0,
         scale: float = 0.0,
         names: Sequence[str] | None = None,
+        aggregator: Aggregator | None = None,
     ) -> None:
-        """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id."""
+        """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id.
+
+        aggregator: takes the place of the means of this round; None: they are plain.
+        """
         self._engine, self._cohort = engine, cohort
         self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
-        self._bound, self._scale, self._names = update_bound, scale, names
+        self._bound, self._scale, self._names, self._aggregator = update_bound, scale, names, aggregator
         self._next = 0 if keep else EVALUATION
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
         self.asked: set[int] = set()
@@ -82,7 +88,8 @@ class RoundAsk:
         looking = all(isinstance(task, Evaluate) for task in tasks)  # an evaluation reports missing clients itself
         if not looking and not any(len(reply.ids) for reply in outcome.replies):
             raise NoAnswerError(f"round {self._round + 1}: no client answered")
-        return outcome.replies[0] if single else list(outcome.replies)
+        replies = [self._carrying(t, r) for t, r in zip(tasks, outcome.replies, strict=True)]
+        return replies[0] if single else replies
 
     def _visit(self, visit: Visit) -> Outcome:
         """Carry out a visit and count its bytes, as sent if there is a network."""
@@ -99,6 +106,12 @@ class RoundAsk:
         else:
             self.sent, self.received = self.sent + sent, self.received + up(outcome.replies)
         return outcome
+
+    def _carrying(self, task: Task, reply: Reply) -> Reply:
+        """The reply, with what takes the place of a mean of its models."""
+        if self._aggregator is None or not isinstance(task, Fit) or not isinstance(reply, Fitted):
+            return reply
+        return dataclasses.replace(reply, aggregator=self._aggregator, start=task.start)
 
     def _narrow(self, task: Task, wanted: Tensor) -> Task:
         """If the tasks of a visit are for different clients, each names its clients."""

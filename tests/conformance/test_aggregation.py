@@ -1,0 +1,70 @@
+"""What takes the place of a mean does so for every method: each hands its replies over, and knows nothing of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+import toys
+from torch import Tensor
+
+from coterie.clustering.averaging import mean, mean_by
+from coterie.core.cohort import Cohort
+from coterie.core.references import All, starts_of
+from coterie.core.registry import METHODS
+from coterie.core.replies import Fitted
+from coterie.core.seeds import Purpose, generator
+from coterie.engines.contract import Engine
+from coterie.training.ask import RoundAsk
+from remote_models import THETA, Far
+
+NO_MEAN = {"local"}  # of the catalogue: clients train alone
+
+
+@dataclass
+class Spy:
+    """The plain mean, and a note of every time it is taken."""
+
+    started: list[int] = field(default_factory=list)  # how many starts the server knew
+
+    def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
+        assert len(labels) == len(weights) == len(reply.ids)
+        assert reply.start is not None
+        known = starts_of(reply.start, reply.ids, reply.choice)
+        self.started.append(0 if known is None else len(known))
+        return mean_by(labels, replace(reply, aggregator=None), weights, empty)
+
+
+def rounds(name: str, opened: Engine, spy: Spy | None) -> Any:
+    federation, method = toys.toy(), toys.method(name)
+    state = toys.fresh(method, federation)
+    for t in range(3):
+        ids = federation.roster.ids
+        cohort = Cohort(ids, t, federation.roster, generator(0, Purpose.METHOD, t, 0))
+        state = method.round(state, cohort, RoundAsk(opened, ids, 0, t, aggregator=spy))
+    return state
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.places))
+def test_every_method_hands_its_means_over(name: str) -> None:
+    """The plain mean in place of the plain mean changes no bit, and is asked for wherever a model is a mean."""
+    spy = Spy()
+    with toys.engine(toys.REFERENCE, toys.toy()) as plain, toys.engine(toys.REFERENCE, toys.toy()) as spied:
+        toys.assert_same(rounds(name, plain, None), rounds(name, spied, spy))
+    assert (len(spy.started) >= 2) == (name not in NO_MEAN)
+
+
+def test_a_reply_brings_its_aggregator_to_the_mean() -> None:
+    """Labels, weights and models reach it; a bare tensor has a plain mean, models elsewhere stay there."""
+    far = Far(THETA)
+    ids = torch.tensor([2, 4, 7])
+    spy = Spy()
+    reply = Fitted(ids, ids, torch.zeros(3), far, None, None, spy, All(THETA[0]))
+    kept = torch.full((2, 2), -1.0)
+    assert mean_by(torch.tensor([1, 1, 1]), reply, torch.ones(3), kept).tolist() == [[-1.0, -1.0], [3.0, 4.0]]
+    assert mean(reply, torch.tensor([1, 1, 2]), kept[0]).tolist() == [3.5, 4.5]
+    assert spy.started == [1, 1]
+    assert far.asked == ["combined", "combined"]
+    assert mean(THETA, torch.tensor([1, 1, 2]), kept[0]).tolist() == [3.5, 4.5]
