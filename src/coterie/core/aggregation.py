@@ -7,12 +7,22 @@ knows of them. `training.ask` attaches it; without one, means are plain.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
 if TYPE_CHECKING:
     from coterie.core.replies import Fitted
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What a robust aggregator did in a round, beside taking means."""
+
+    clipped: tuple[int, ...] = ()  # clients whose updates were scaled down
+    quarantined: tuple[int, ...] = ()  # clients whose updates were far from all others; they are among the missing
+    small: tuple[tuple[int, int], ...] = ()  # clusters below the floor, which were clipped instead, and their clients
 
 
 class Aggregator(Protocol):

@@ -53,7 +53,7 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
         least = max(scale if known else 0.0, median) or _size_of(task.start)
         if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
             continue
-        allowed = bound * least * _more_steps(task, reply.n)
+        allowed = bound * least * more_steps(task, reply.n)
         for i in torch.nonzero(~(norms <= allowed))[:, 0].tolist():
             client = int(reply.ids[i])
             rejected[client] = Missing(client, _why(float(norms[i]), least, bound, known))
@@ -164,7 +164,7 @@ def _size_of(start: Ref) -> float:
     return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
 
 
-def _more_steps(task: Fit, n: Tensor) -> Tensor:
+def more_steps(task: Fit, n: Tensor) -> Tensor:
     """How much longer an update may be because its client makes more local steps than the median client."""
     local = task.local
     if local.steps is not None or local.batch == "full":

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from coterie.client.answers import Moment
+from coterie.clustering.aggregators import Robust
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.references import describe_value
 from coterie.core.replies import Fitted, Reply
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
+from coterie.engines.quarantine import guard
 from coterie.engines.screening import screen, without
 from coterie.training.traffic import down, up
 
@@ -42,19 +44,23 @@ class RoundAsk:
         scale: float = 0.0,
         names: Sequence[str] | None = None,
         aggregator: Aggregator | None = None,
+        rule: Robust | None = None,
     ) -> None:
         """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id.
 
-        aggregator: takes the place of the means of this round; None: they are plain.
+        aggregator: takes the place of the means of this round; None: they are plain. rule: see `quarantine.guard`.
         """
         self._engine, self._cohort = engine, cohort
         self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
         self._bound, self._scale, self._names, self._aggregator = update_bound, scale, names, aggregator
+        self._rule = rule
         self._next = 0 if keep else EVALUATION
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
         self.asked: set[int] = set()
         self.missing: dict[int, Missing] = {}
         self.rejected: set[int] = set()  # of the missing: whose update was too large
+        self.quarantined: set[int] = set()  # of the rejected: whose update was far from all others
+        self.clipped: set[int] = set()  # whose update was scaled down
         self.update_norm: float | None = None  # the largest median of the round's visits
         self.sent = self.received = 0  # bytes
         self.seconds = 0.0  # of the visits
@@ -79,7 +85,7 @@ class RoundAsk:
         for client in set(wanted.tolist()) - set(there.tolist()):
             self.missing[client] = Missing(client, "dropped out (simulated)")
         self.missing.update({m.client: m for m in outcome.missing})
-        outcome = self._screened(tasks, outcome)
+        outcome = self._guarded(tasks, self._screened(tasks, outcome))
         fits = [(t, r) for t, r in zip(tasks, outcome.replies, strict=True) if isinstance(t, Fit)]
         # A later training of a shared model (StoCFL's chain) does not replace that of cluster models.
         if fits and (_clustered(fits) or not _clustered(self.fitted)):
@@ -124,16 +130,26 @@ class RoundAsk:
         found = screen(tasks, outcome.replies, self._bound, self._scale)
         if found.median is not None:
             self.update_norm = max(found.median, self.update_norm or 0.0)
-        if not found.rejected:
-            return outcome
+        self._note_rejected(found.rejected)
         ids = [missing.client for missing in found.rejected]
-        self.rejected.update(ids)
-        for missing in found.rejected:
+        return Outcome(tuple(without(reply, ids) for reply in outcome.replies), (*outcome.missing, *found.rejected))
+
+    def _guarded(self, tasks: Sequence[Task], outcome: Outcome) -> Outcome:
+        """What a robust aggregator lets a method see (see `quarantine.guard`)."""
+        if self._rule is None:
+            return outcome
+        found = guard(tasks, outcome.replies, self._rule)
+        self.quarantined.update(found.quarantined)
+        self.clipped.update(found.clipped)
+        self._note_rejected(found.rejected)
+        return Outcome(found.replies, (*outcome.missing, *found.rejected))
+
+    def _note_rejected(self, rejected: Sequence[Missing]) -> None:
+        self.rejected.update(missing.client for missing in rejected)
+        for missing in rejected:
             self.missing[missing.client] = missing
-            if isinstance(self._engine, RejectionListener):
+            if isinstance(self._engine, RejectionListener) and missing.client not in self.quarantined:
                 self._engine.rejected(missing.client, missing.reason)
-        replies = tuple(without(reply, ids) for reply in outcome.replies)
-        return Outcome(replies, (*outcome.missing, *found.rejected))
 
     @property
     def lost(self) -> tuple[Missing, ...]:

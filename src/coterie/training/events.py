@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
+from coterie.core.aggregation import Defence
 from coterie.core.cohort import Counted
 from coterie.core.constructors import explained
 from coterie.core.metrics import Summary
@@ -60,6 +61,7 @@ class RoundDone:
     rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
     counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
+    defence: Defence | None = None  # what a robust aggregator did, where the run has one
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 
 

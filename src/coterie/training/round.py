@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from coterie.clustering.aggregators import RobustMean
+from coterie.core.aggregation import Defence
 from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.replies import Fitted
@@ -42,6 +44,7 @@ def do_round(
         wait_for_clients(job.engine)
         roster, ids = sampler.roster, sampler.cohort(t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
+        robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         ask = RoundAsk(
             *(job.engine, ids, settings.seed, t),
             quorum=settings.quorum,
@@ -49,10 +52,13 @@ def do_round(
             update_bound=settings.update_bound,
             scale=largest_update,
             names=sampler.names,
+            aggregator=robust,
+            rule=settings.aggregator,
         )
         job.engine.memory.begin()
         try:
-            return _outcome(_asked(job, state, cohort, ask), cohort, ask, attempt, time.perf_counter() - began)
+            done = _outcome(_asked(job, state, cohort, ask), cohort, ask, attempt, time.perf_counter() - began)
+            return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))
         except QuorumError as error:
             job.engine.memory.undo()
             missing = tuple(ask.missing.values())
@@ -91,6 +97,12 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
         counted=tuple(cohort.counted),
     )
     return RoundOutcome(state, event, ask.fitted)
+
+
+def _defence(ask: RoundAsk, robust: RobustMean) -> Defence:
+    """What the robust aggregator did, for the round's record."""
+    small = tuple(sorted(robust.small.items()))
+    return Defence(tuple(sorted(ask.clipped)), tuple(sorted(ask.quarantined)), small)
 
 
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from coterie.core.aggregation import Defence
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
@@ -29,6 +30,8 @@ def line_of(event: RoundDone) -> str:
             del absent["name"]
     if not line["counted"]:
         del line["counted"]
+    if line["defence"] is None:
+        del line["defence"]
     summary, validation = line.pop("summary") or {}, line.pop("validation")
     if validation is not None:
         line["validation"] = {name: number(value) for name, value in validation.items()}
@@ -82,6 +85,7 @@ class _Line:
     missing: tuple[Missing, ...]
     unscored: tuple[Missing, ...]
     rejected: tuple[int, ...] = ()
+    defence: Defence | None = None
 
 
 def _event(line: Any) -> RoundDone:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le
-from pydantic import NonNegativeInt, PositiveInt, Strict, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, Strict, model_validator
 
+from coterie.clustering.aggregators import Robust
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Share, ShareBelowOne
 
 Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
+Aggregation = Annotated[Robust, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
 Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
@@ -35,6 +38,7 @@ class SettingsOptions(TypedDict, total=False):
     stop_after: int | None
     checkpoint_every: int
     keep_checkpoints: int | Literal["all"]
+    aggregator: str | Robust | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -60,6 +64,7 @@ class Settings:
     stop_after: PositiveInt | None = None  # rounds without a lower validation loss after which the run ends
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
     keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
+    aggregator: Aggregation | None = None  # a robust rule in place of every mean: docs/robustness.md
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

@@ -1,0 +1,91 @@
+"""Robust aggregation around any method: which rule takes the place of a mean, and when it cannot be trusted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from coterie.clustering.robust import (
+    centered_clipping,
+    clipped_mean,
+    coordinate_median,
+    geometric_median,
+    hostile_count,
+    krum,
+    multi_krum,
+    trimmed_mean,
+)
+from coterie.core.constructors import dataclass
+from coterie.core.replies import Fitted
+from coterie.core.types import STRICT
+
+RuleName: TypeAlias = Literal[
+    "trimmed-mean", "median", "geometric-median", "krum", "multi-krum", "centered-clipping", "norm-clip"
+]
+RULES: tuple[str, ...] = get_args(RuleName)
+HEAVIEST = 4.0  # times the median weight of a cluster: over a network a client says itself how many samples it has
+
+
+@dataclass(frozen=True, config=STRICT)
+class Robust:
+    """A robust rule for every mean that a method takes, and what is done with updates before a method sees them."""
+
+    name: RuleName
+    share: Annotated[float, Field(ge=0, lt=0.5)] = 0.25  # of a cluster's clients that may be hostile
+    floor: PositiveInt = 5  # clients; in a smaller cluster updates are clipped and averaged instead
+    clip: PositiveFloat = 2.0  # times the median norm of the cohort's updates: a longer one is scaled down to it
+    reject: NonNegativeFloat = 4.0  # times that median: a longer one is rejected; 0: none is
+    smallest: PositiveInt = 3  # clients that can found a cluster: with fewer near it, an update is quarantined; 1: none
+    isolated: PositiveFloat = 3.0  # times the median distance to that many clients: from there on it is not near
+    steps: PositiveInt = 8  # of geometric-median and centered-clipping
+
+    def combine(self, rows: Tensor, weights: Tensor, radius: float) -> Tensor:
+        """What the rule makes of a cluster's updates (n, P). radius: the norm to which clipping clips."""
+        f = hostile_count(self.share, len(rows))
+        match self.name:
+            case "trimmed-mean":
+                return trimmed_mean(rows, f, weights)
+            case "median":
+                return coordinate_median(rows)
+            case "geometric-median":
+                return geometric_median(rows, weights, self.steps)
+            case "krum":
+                return krum(rows, f)
+            case "multi-krum":
+                return multi_krum(rows, f, weights)
+            case "centered-clipping":
+                return centered_clipping(rows, weights, radius, self.steps)
+            case "norm-clip":
+                return clipped_mean(rows, weights, radius)
+
+
+class RobustMean:
+    """The rule at work in one round (see `core.aggregation.Aggregator`)."""
+
+    def __init__(self, rule: Robust) -> None:
+        self._rule = rule
+        self.small: dict[int, int] = {}  # clusters below the floor, and how many clients they had
+
+    def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
+        """Each cluster's model: what it has now, and the rule's choice among the ways its members moved from there."""
+        counts = weights > 0
+        moved = reply.models - (empty[0] if len(empty) == 1 else empty[labels])
+        norms = torch.linalg.vector_norm(moved, dim=1).double()
+        radius = self._rule.clip * float(norms[counts].median()) if bool(counts.any()) else 0.0
+        out = empty.clone()
+        for cluster in labels[counts].unique().tolist():
+            members = torch.nonzero((labels == cluster) & counts)[:, 0]
+            rows, heavy = moved[members], _capped(weights[members])
+            if len(members) < self._rule.floor and self._rule.name != "norm-clip":
+                self.small[cluster] = len(members)
+                out[cluster] += clipped_mean(rows, heavy, radius)
+            else:
+                out[cluster] += self._rule.combine(rows, heavy, radius)
+        return out
+
+
+def _capped(weights: Tensor) -> Tensor:
+    return weights.double().clamp(max=HEAVIEST * float(weights.double().median()))

@@ -1,0 +1,103 @@
+"""What is done with a cohort's updates before a method sees them, where a run has a robust aggregator.
+
+A mean that resists a few hostile clients is not enough: in clustered learning an update also decides who belongs
+together. So an update that is far too long is rejected, a long one is scaled down, and one that is far from all others
+is quarantined for the round: fewer than `smallest` clients cannot move a center on their own, merge two clusters or
+found one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from coterie.clustering.aggregators import Robust
+from coterie.clustering.robust import isolation
+from coterie.core.references import starts_of
+from coterie.core.replies import Fitted, Reply
+from coterie.core.sketch import sketch
+from coterie.core.tasks import Fit, Task
+from coterie.engines.contract import Missing
+from coterie.engines.screening import SMALLEST, more_steps, screen, without
+
+LENGTH = 4096  # numbers that stand for a longer model when distances are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded:
+    """Replies as a method may see them, who is not among them any more and why, and whose updates were scaled down."""
+
+    replies: tuple[Reply, ...]
+    rejected: tuple[Missing, ...] = ()
+    quarantined: tuple[int, ...] = ()  # of those
+    clipped: tuple[int, ...] = ()
+
+
+def guard(tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust) -> Guarded:
+    """Reject, quarantine and scale down, in this order. Cohorts of fewer than five are left as they are."""
+    long = screen(tasks, replies, rule.reject, 0.0).rejected
+    left = [without(reply, [m.client for m in long]) for reply in replies]
+    far: dict[int, Missing] = {}
+    for task, reply in zip(tasks, left, strict=True):
+        if isinstance(task, Fit) and isinstance(reply, Fitted):
+            far |= {client: Missing(client, _why(rule)) for client in _isolated(reply, rule)}
+    left = [without(reply, list(far)) for reply in left]
+    clipped: set[int] = set()
+    for i, (task, reply) in enumerate(zip(tasks, left, strict=True)):
+        if isinstance(task, Fit) and isinstance(reply, Fitted):
+            left[i], whose = _clipped(task, reply, rule.clip)
+            clipped |= whose
+    lost = {missing.client: missing for missing in long} | far
+    return Guarded(
+        tuple(left), tuple(lost[c] for c in sorted(lost)), tuple(sorted(far)), tuple(sorted(clipped - set(lost)))
+    )
+
+
+def _why(rule: Robust) -> str:
+    return f"update quarantined: fewer than {rule.smallest - 1} other clients are near it (aggregator.smallest)"
+
+
+def _isolated(reply: Fitted, rule: Robust) -> list[int]:
+    """Clients with fewer than `smallest - 1` others near them, as near as is usual in this cohort."""
+    points = reply.theta if reply.sent is not None else reply.sketch
+    if points is None or len(reply.ids) < SMALLEST or rule.smallest == 1:
+        return []
+    if points.shape[1] > LENGTH:
+        points = sketch(points - points.mean(0), LENGTH)
+    far = isolation(points, rule.smallest - 1)
+    usual = float(far.median())
+    return reply.ids[far > rule.isolated * usual].tolist() if usual > 0 else []
+
+
+def _clipped(task: Fit, reply: Fitted, clip: float) -> tuple[Fitted, set[int]]:
+    """The reply with long updates scaled down to `clip` medians, and whose they were."""
+    if len(reply.ids) < SMALLEST:
+        return reply, set()
+    whose: set[int] = set()
+    steps = more_steps(task, reply.n)
+    if reply.sketch is not None:
+        rows, shorter = _shorter(reply.sketch, clip, steps)
+        if len(rows):
+            whose |= set(reply.ids[rows].tolist())
+            scaled = reply.sketch.index_copy(0, rows, reply.sketch[rows] * shorter)
+            reply = dataclasses.replace(reply, sketch=scaled)
+    if reply.sent is not None and (begin := starts_of(task.start, reply.ids, reply.choice)) is not None:
+        rows, shorter = _shorter(reply.models - begin, clip, steps)
+        if len(rows):
+            whose |= set(reply.ids[rows].tolist())
+            start = begin if len(begin) == 1 else begin[rows]
+            nearer = start + (reply.models[rows] - start) * shorter
+            reply = dataclasses.replace(reply, sent=reply.models.index_copy(0, rows, nearer))
+    return reply, whose
+
+
+def _shorter(updates: Tensor, clip: float, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of updates that are too long, and what to multiply them by (r, 1)."""
+    norms = torch.linalg.vector_norm(updates, dim=1).double()
+    allowed = clip * norms.median() * steps
+    rows = torch.nonzero((norms > allowed) & (allowed > 0))[:, 0]
+    return rows, (allowed[rows] / norms[rows]).to(updates.dtype)[:, None]
