@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     VALIDATION = 9
     HALVES = 10
     LEARNING_RATE = 11
+    ATTACK = 12
 
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:

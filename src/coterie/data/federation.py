@@ -159,24 +159,24 @@ class Federation:
 
     def samples(self, client: int, split: Split) -> Samples:
         """The inputs and labels of one client, scaled."""
-        return self._taken(self.rows(split).row(client))
+        return self.taken(self.rows(split).row(client))
 
     def seen_through(self, domain: int, split: Split) -> Samples:
         """Everyone's samples of one domain: of one distribution, where clients mix several."""
         numbers = self.rows(split).numbers
         where = torch.searchsorted(self._starts, numbers, right=True) - 1
-        return self._taken(numbers[where == domain])
+        return self.taken(numbers[where == domain])
 
     def together(self, clients: Tensor, split: Split) -> tuple[Tensor, Tensor, Tensor]:
         """The samples of many clients end to end, and how many are whose."""
         rows = self.rows(split)
         lengths = rows.ends[clients + 1] - rows.ends[clients]
         ahead = rows.ends[clients] - (lengths.cumsum(0) - lengths)  # of a client's place here, its place in the numbers
-        x, y = self._taken(rows.numbers[torch.arange(int(lengths.sum())) + ahead.repeat_interleave(lengths)])
+        x, y = self.taken(rows.numbers[torch.arange(int(lengths.sum())) + ahead.repeat_interleave(lengths)])
         return x, y, lengths
 
-    def _taken(self, numbers: Tensor) -> Samples:
-        """These samples, scaled."""
+    def taken(self, numbers: Tensor) -> Samples:
+        """The samples of these numbers, as their clients see them."""
         where = torch.searchsorted(self._starts, numbers, right=True) - 1
         if not len(numbers) or bool((where == where[0]).all()):
             domain = int(where[0]) if len(numbers) else 0

@@ -18,9 +18,10 @@ from coterie.engines.contract import Engine
 from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
+from coterie.training.adversaries import attacked, hostile_clients, poisoned
 from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
-from coterie.training.events import Event, Listener
+from coterie.training.events import AttackReport, Event, Listener
 from coterie.training.job import Job
 from coterie.training.run_directory import RunDirectory, check_directory, recorded_arithmetic
 from coterie.training.settings import Settings
@@ -97,7 +98,9 @@ def assemble(
         # The chosen engine is recorded, so that the run can be repeated and resumed to the same bits.
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
-    with _opened(engine, model, clients) as opened:
+    if settings.attack is not None:
+        say(str(AttackReport(settings.attack.kind, tuple(hostile_clients(clients, settings).tolist()))))
+    with _opened(engine, model, clients, settings) as opened:
         rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
         method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
         directory = None
@@ -135,10 +138,14 @@ def _chosen(
 
 
 @contextmanager
-def _opened(request: EngineRequest, model: Model, clients: Clients) -> Iterator[Engine]:
+def _opened(request: EngineRequest, model: Model, clients: Clients, settings: Settings) -> Iterator[Engine]:
     if isinstance(clients, Federation):
-        with make_engine(request.engine, model, clients, request.workers, request.address) as engine:
-            yield engine
+        data = poisoned(clients, settings)
+        with (
+            make_engine(request.engine, model, data, request.workers, request.address) as engine,
+            attacked(engine, clients, settings, own_engine=not isinstance(request.engine, str)) as opened,
+        ):
+            yield opened
         return
     assert not isinstance(request.engine, str), "an engine by name needs the clients' data"
     yield request.engine

@@ -66,6 +66,20 @@ class RoundDone:
 
 
 @explained
+@dataclass(frozen=True)
+class AttackReport:
+    """Who was hostile and, of a backdoor, how often honest clients' models follow its trigger to the target class."""
+
+    kind: str
+    hostile: tuple[int, ...]
+    success: float | None = None
+
+    def __str__(self) -> str:
+        said = f"attack: {self.kind} by {len(self.hostile)} clients; scores are of the honest ones"
+        return said if self.success is None else f"{said}; the backdoor works in {100 * self.success:.1f} % of tries"
+
+
+@explained
 @dataclass(frozen=True, eq=False)
 class RunEnded:
     """All rounds are done."""
@@ -76,6 +90,7 @@ class RunEnded:
     newcomers: Evaluated | None = None  # clients held out of training, after they were admitted
     warnings: tuple[str, ...] = ()  # what is wrong with the run though it has ended (see run_warnings.py)
     scored_on: Literal["test", "validation"] = "test"  # the samples that `clients` and `summary` are of
+    attack: AttackReport | None = None  # where some clients were hostile
 
 
 Event: TypeAlias = RunStarted | RoundDone | RunEnded

@@ -15,6 +15,7 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate, Fit
 from coterie.engines.contract import WaitsForClients, arithmetic
 from coterie.engines.screening import Outlier, outlier
+from coterie.training.adversaries import report
 from coterie.training.assembly import Run
 from coterie.training.diagnostics import diagnose, models_of, training
 from coterie.training.divergence import diverged, mostly_diverged
@@ -27,7 +28,7 @@ from coterie.training.evaluation import (
     evaluate,
     evaluate_newcomers,
 )
-from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
+from coterie.training.events import AttackReport, RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
@@ -91,7 +92,8 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
         if run.interruption.came and progress.saved < progress.done:
             _save(run, progress)
     evaluated, newcomers = _evaluate_run(run, sampler, progress)
-    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began)
+    found = report(run, progress.state, sampler.to_evaluate(progress.attempts)) if run.final_split == "test" else None
+    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began, found)
 
 
 def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
@@ -220,13 +222,19 @@ def _not_evaluated(run: Run[State], error: NoClientEvaluatedError) -> CoterieErr
 
 
 def _finish(
-    run: Run[State], progress: Progress[State], evaluated: Evaluation, newcomers: Evaluation | None, seconds: float
+    run: Run[State],
+    progress: Progress[State],
+    evaluated: Evaluation,
+    newcomers: Evaluation | None,
+    seconds: float,
+    attack: AttackReport | None,
 ) -> Result[State]:
     warnings = warnings_of(run.method, evaluated.summary, [*progress.before, *progress.history], run.clients)
     admitted = None if newcomers is None else newcomers.clients
-    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on))
+    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))
     return Result(
         *(run.method, run.model, progress.state, tuple(progress.history), evaluated.clients, evaluated.summary),
         *(seconds, run.clients, run.settings, run.engine.memory, newcomers, evaluated.state),
         run_dir=None if run.directory is None else run.directory.path,
+        attack=attack,
     )

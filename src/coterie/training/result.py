@@ -24,7 +24,7 @@ from coterie.data.targets import TargetScale
 from coterie.methods.contract import Method
 from coterie.training.data_record import DataRecord
 from coterie.training.evaluation import Evaluation
-from coterie.training.events import RoundDone
+from coterie.training.events import AttackReport, RoundDone
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Result(Generic[State]):
     # Of a run read back without its data: what each evaluated client, and each newcomer, chose by its own data.
     chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
     newcomers_chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
+    attack: AttackReport | None = None  # where some clients were hostile: all scores are of the honest ones
 
     @property
     def assignments(self) -> NDArray[np.int64]:

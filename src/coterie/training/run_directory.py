@@ -5,6 +5,7 @@ run.json           versions, seed, start                 checkpoints/    round-0
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
 trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
+attack.json        who was hostile, and how far a backdoor got, where the run simulated an attack
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -272,6 +273,8 @@ class RunDirectory:
             self._write("clients.json", rows)
             if event.newcomers is not None:
                 self._write("newcomers.json", client_rows(self._clients, event.newcomers))
+            if event.attack is not None:
+                self._write("attack.json", dataclasses.asdict(event.attack))
             run_warnings.write(self.path, event.warnings)
             status.write(self.path, "done")
 

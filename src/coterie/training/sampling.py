@@ -51,7 +51,7 @@ class ClientSampler:
     @property
     def newcomers(self) -> Roster:
         """The clients that join after training."""
-        return self._now()[1]
+        return self._honest(self._now()[1])
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -68,7 +68,14 @@ class ClientSampler:
 
     def to_evaluate(self, attempts: Sequence[int]) -> Roster:
         """The clients to evaluate; see `clients_to_evaluate`."""
-        return clients_to_evaluate(self.roster, self._settings, attempts)
+        return self._honest(clients_to_evaluate(self.roster, self._settings, attempts))
+
+    def _honest(self, roster: Roster) -> Roster:
+        """Where some clients are hostile, scores are those of the others."""
+        attack = self._settings.attack
+        if attack is None:
+            return roster
+        return roster.only(~torch.isin(roster.ids, attack.hostile(self._settings.seed, self._clients.roster.ids)))
 
 
 def available(key: str, share: int | float, connected: int) -> int:

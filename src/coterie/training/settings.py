@@ -12,6 +12,7 @@ from coterie.clustering.aggregators import Robust
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Share, ShareBelowOne
+from coterie.engines.attacks import Attack
 
 Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
 Aggregation = Annotated[Robust, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
@@ -39,6 +40,7 @@ class SettingsOptions(TypedDict, total=False):
     checkpoint_every: int
     keep_checkpoints: int | Literal["all"]
     aggregator: str | Robust | Mapping[str, Any] | None
+    attack: Attack | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -65,6 +67,7 @@ class Settings:
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
     keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
     aggregator: Aggregation | None = None  # a robust rule in place of every mean: docs/robustness.md
+    attack: Attack | None = None  # simulated: hostile clients, and what they do; scores are of the honest ones
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

@@ -20,7 +20,7 @@ from coterie.training.settings import Settings
 
 SECURE = "secure_aggregation"  # asked for by name, it is refused with the reason: nobody should believe to have it
 # Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
-SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after")
+SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after", "attack")
 
 
 @validated(frozen=True, config=STRICT)

@@ -1,0 +1,72 @@
+"""The hostile clients of a simulation: their engine, their data, and how far their attack got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from coterie.core.clients import Clients
+from coterie.core.cohort import Roster
+from coterie.core.errors import CoterieError
+from coterie.data.federation import Federation
+from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
+from coterie.engines.contract import Engine
+from coterie.engines.hostile import Hostile
+from coterie.engines.sequential import Sequential
+from coterie.training.evaluation import evaluate
+from coterie.training.events import AttackReport
+from coterie.training.job import Job
+from coterie.training.settings import Settings
+
+
+def hostile_clients(clients: Clients, settings: Settings) -> Tensor:
+    """The ids of the hostile clients; none without an attack."""
+    ids = clients.roster.ids
+    return ids[:0] if settings.attack is None else settings.attack.hostile(settings.seed, ids)
+
+
+def poisoned(federation: Federation, settings: Settings) -> Federation:
+    """The data as clients train on it: that of hostile ones may be poisoned."""
+    attack = settings.attack
+    if attack is None or not attack.poisons:
+        return federation
+    who = hostile_clients(federation, settings)
+    if attack.kind == "label-flip":
+        return with_flipped_labels(federation, who)
+    return with_backdoor(federation, who, attack.target, settings.seed)
+
+
+@contextmanager
+def attacked(engine: Engine, clients: Clients, settings: Settings, own_engine: bool) -> Iterator[Engine]:
+    """The engine with hostile clients, if the settings have an attack. own_engine: the user's, with data of its own."""
+    attack = settings.attack
+    if attack is None:
+        yield engine
+        return
+    if own_engine and attack.poisons:
+        raise CoterieError(
+            f"attack.kind: '{attack.kind}' poisons clients' data, which an engine given as an object has already; "
+            "name the engine instead",
+            code="config-conflict",
+        )
+    roster = clients.roster
+    yield Hostile(engine, attack, settings.seed, roster.ids, roster.truth)
+
+
+def report(job: Job[Any], state: Any, roster: Roster) -> AttackReport | None:
+    """How far the attack got, on the honest clients of the roster; None without one."""
+    attack, clients = job.settings.attack, job.clients
+    if attack is None:
+        return None
+    who = tuple(hostile_clients(clients, job.settings).tolist())
+    if attack.kind != "backdoor" or not isinstance(clients, Federation):
+        return AttackReport(attack.kind, who)
+    data = triggered(clients, attack.target)
+    engine = Sequential(job.model, data)
+    engine.memory = job.engine.memory
+    found = evaluate(replace(job, clients=data, engine=engine), state, job.settings.rounds - 1, roster)
+    return AttackReport(attack.kind, who, found.summary.accuracy)
