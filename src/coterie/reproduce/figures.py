@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from coterie.reproduce.attack_page import accuracy
+from coterie.reproduce.attack_runs import KINDS, METHODS, SHARES
 from coterie.reproduce.cell import Outcome
 from coterie.reproduce.results import Results
 from coterie.reproduce.standing import Line, standing
@@ -237,6 +239,30 @@ def proximity(results: Results) -> Any | None:
     return figure
 
 
+def under_attack(results: Results) -> Any | None:
+    """Accuracy of honest clients against the share of hostile ones, on the demo: dashed without a defence."""
+    shares = (0, *SHARES)
+    figure = _grid(1, len(KINDS), list(KINDS))
+    drawn = False
+    for column, kind in enumerate(KINDS, start=1):
+        for i, method in enumerate(METHODS):
+            for defended in (False, True):
+                found = [
+                    accuracy(results, "demo", method, kind if share else "none", share, defended=defended)
+                    for share in shares
+                ]
+                known = [(share, value) for share, value in zip(shares, found, strict=True) if value is not None]
+                line = _line(*zip(*known, strict=True), method, i, legendgroup=method) if known else None
+                if line is not None:
+                    line.line.dash = "solid" if defended else "dot"
+                    line.showlegend = column == 1 and defended
+                    figure.add_trace(line, row=1, col=column)
+                    drawn = True
+    figure.update_xaxes(title="hostile (%)")
+    figure.update_yaxes(title="accuracy (%)", row=1, col=1)
+    return figure if drawn else None
+
+
 FIGURES: tuple[tuple[str, str, str, Callable[[Results], Any | None]], ...] = (
     ("fedgroup-figure1", "FedGroup, Figure 1.", "FedAvg on MNIST: heterogeneity costs accuracy and calm.", by_classes),
     ("fedgroup-figure5", "FedGroup, Figure 5.", "MADC against EDC for pairs of clients, MNIST-MLP.", proximity),
@@ -254,6 +280,7 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Results], Any | None]], ...] = (
         collapse,
     ),
     ("cam-figure3", "CAM, Figure 3.", "The same for FeSEM.", collapse_fesem),
+    ("attacks", "Hostile clients.", "The demo's honest clients; dotted without a defence.", under_attack),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.reproduce.cell import Table
-from coterie.reproduce.tables import fedgroup, fedsoft, har, quick, recovery, stocfl, suite, wecfl
+from coterie.reproduce.tables import attacks, fedgroup, fedsoft, har, quick, recovery, stocfl, suite, wecfl
 
 TABLES: tuple[Table, ...] = (
     *fedsoft.TABLES,
@@ -15,6 +15,7 @@ TABLES: tuple[Table, ...] = (
     *quick.TABLES,
     *recovery.TABLES,
     *suite.TABLES,
+    *attacks.TABLES,
 )
 
 

@@ -1,0 +1,32 @@
+"""Hostile clients: the accuracy of honest ones against the share of hostile ones, with and without a defence."""
+
+from __future__ import annotations
+
+from coterie.reproduce.attack_page import LOST, claims, markdown, summary
+from coterie.reproduce.attack_runs import DATA, KINDS, METHODS, SHARES, key, run_of
+from coterie.reproduce.cell import Cell, OwnPage, Table, last
+
+PROTOCOL = (
+    "Accuracy of the honest clients after the last round, in percent. Hostile clients are drawn from the seed; they know "
+    "every honest answer. Undefended runs have the defaults, which reject updates longer than ten times the median. "
+    "Defended ones have `aggregator: geometric-median` with its defaults and, where a method is told the number of "
+    "clusters, two more than there are."
+)
+TABLES = (
+    Table(
+        name="attacks",
+        title="Hostile clients, with and without a defence",
+        paper="no paper: this library's own",
+        protocol=PROTOCOL,
+        tolerance=LOST,
+        cells=tuple(
+            Cell(f"{data}/{method}/{'defended' if defended else 'undefended'}", key(kind, share), run, last(), None)
+            for data in DATA
+            for method in METHODS
+            for defended in (False, True)
+            for kind, share in (("none", 0), *((kind, share) for kind in KINDS for share in SHARES))
+            for run in (run_of(data, method, kind, share, defended=defended),)
+        ),
+        own_page=OwnPage("attacks.md", claims, summary, markdown),
+    ),
+)
