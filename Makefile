@@ -17,6 +17,7 @@ endif
 $(VENV)/installed: pyproject.toml .ci/lock/dev.txt .ci/lock/torch.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) dev
+	-$(BIN)/python -m pip install --quiet --no-deps byzfl  # values to compare with, without torchvision
 	touch $@
 
 demo: $(VENV)/installed  ## FedAvg, WeCFL and Halves on 40 clients with four hidden clusters

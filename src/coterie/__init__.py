@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from coterie import data as data
     from coterie import testing as testing
     from coterie import zoo as zoo
+    from coterie.clustering.aggregators import Robust as Robust
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
+    from coterie.core.aggregation import Aggregator as Aggregator
+    from coterie.core.aggregation import Defence as Defence
     from coterie.core.client_table import ByClient as ByClient
     from coterie.core.cohort import Cohort as Cohort
     from coterie.core.cohort import Counted as Counted
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
+    from coterie.engines.attacks import Attack as Attack
+    from coterie.engines.attacks import AttackView as AttackView
+    from coterie.engines.attacks import Lie as Lie
     from coterie.methods.ablations.cam import CAMWithoutGlobal as CAMWithoutGlobal
     from coterie.methods.ablations.fedgroup import FedGroupRAC as FedGroupRAC
     from coterie.methods.ablations.fedgroup import FedGroupRCC as FedGroupRCC
@@ -105,6 +111,7 @@ if TYPE_CHECKING:
     from coterie.serving.watch import WatchedCluster as WatchedCluster
     from coterie.serving.watch import watch as watch
     from coterie.training.config import RunConfig as RunConfig
+    from coterie.training.events import AttackReport as AttackReport
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
     from coterie.training.events import RoundDone as RoundDone
@@ -122,7 +129,9 @@ if TYPE_CHECKING:
 
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
+    "coterie.clustering.aggregators": ("Robust",),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
+    "coterie.core.aggregation": ("Aggregator", "Defence"),
     "coterie.core.client_table": ("ByClient",),
     "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
@@ -133,6 +142,7 @@ _HOME = {
     "coterie.core.tasks": ("Evaluate", "Fit", "Score", "Task"),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
+    "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
     "coterie.methods.ablations.cam": ("CAMWithoutGlobal",),
     "coterie.methods.ablations.fedgroup": (
         "FedGroupRAC",
@@ -178,7 +188,15 @@ _HOME = {
     "coterie.serving.predict_table": ("Predictions", "predict_table"),
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
-    "coterie.training.events": ("Event", "Listener", "RoundDone", "RunEnded", "RunStarted", "Snapshot"),
+    "coterie.training.events": (
+        "AttackReport",
+        "Event",
+        "Listener",
+        "RoundDone",
+        "RunEnded",
+        "RunStarted",
+        "Snapshot",
+    ),
     "coterie.training.explanation": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),

@@ -10,12 +10,15 @@ import torch
 import toys
 from torch import Tensor
 
+import coterie
+from coterie.clustering.aggregators import RULES
 from coterie.clustering.averaging import mean, mean_by
 from coterie.core.cohort import Cohort
 from coterie.core.references import All, starts_of
 from coterie.core.registry import METHODS
 from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
+from coterie.engines.attacks import KINDS
 from coterie.engines.contract import Engine
 from coterie.training.ask import RoundAsk
 from remote_models import THETA, Far
@@ -68,3 +71,65 @@ def test_a_reply_brings_its_aggregator_to_the_mean() -> None:
     assert spy.started == [1, 1]
     assert far.asked == ["combined", "combined"]
     assert mean(THETA, torch.tensor([1, 1, 2]), kept[0]).tolist() == [3.5, 4.5]
+
+
+# ------------------------------------------------------------------------- robust rules, and attacks, on every engine
+
+NAMES = sorted(METHODS.places)
+TURNS = {name: RULES[i % len(RULES)] for i, name in enumerate(NAMES)}  # one rule for each method, all in turn
+
+
+def defended(name: str, rule: str, kind: toys.Kind) -> Any:
+    federation = toys.toy()
+    with toys.engine(kind, federation) as engine:
+        return coterie.run(
+            toys.method(name),
+            federation,
+            toys.linear,
+            rounds=3,
+            engine=engine,
+            aggregator={"name": rule, "floor": 3},
+            attack={"share": 0.2, "kind": "inner-product"},
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        pytest.param(name, rule, marks=() if TURNS[name] == rule else pytest.mark.exhaustive)
+        for name in NAMES
+        for rule in RULES
+        if TURNS[name] == rule or name in toys.HANDFUL
+    ],
+)
+def test_every_rule_serves_every_method(name: str, rule: str) -> None:
+    """The reference and the batched engine agree, and the record says what was done."""
+    one, other = (defended(name, rule, kind) for kind in (toys.REFERENCE, ("batched", 1)))
+    toys.assert_same(one.state, other.state, within=1e-4)
+    assert one.accuracy == other.accuracy
+    assert [event.defence for event in one.history] == [event.defence for event in other.history]
+    assert all(event.defence is not None for event in one.history)
+    assert len(one.clients.ids) == 8
+    assert not set(one.clients.ids.tolist()) & set(one.attack.hostile)
+
+
+@pytest.mark.parametrize("attack", sorted(KINDS))
+def test_an_attack_is_the_same_on_every_engine(attack: str) -> None:
+    """To the bit where engines round alike; batched ones round alike among themselves."""
+    found: dict[str, Any] = {}
+    for engine, workers in toys.ENGINES:
+        result = coterie.run(
+            toys.method("wecfl"),
+            toys.toy(),
+            toys.linear,
+            rounds=2,
+            engine=engine,  # type: ignore[arg-type]
+            workers=workers,
+            attack={"share": 0.3, "kind": attack},
+        )
+        rounding = "batched" if engine == "batched" else "sequential"
+        toys.assert_same(found.setdefault(rounding, result).state, result.state)
+        assert found[rounding].attack == result.attack
+        toys.assert_same(found["sequential"].state, result.state, within=1e-5)
+    plain = coterie.run(toys.method("wecfl"), toys.toy(), toys.linear, rounds=2, engine="sequential")
+    assert not torch.equal(plain.state.centers, found["sequential"].state.centers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, TypeAlias, get_args
 
 import torch
@@ -74,7 +75,8 @@ class RobustMean:
         counts = weights > 0
         moved = reply.models - (empty[0] if len(empty) == 1 else empty[labels])
         norms = torch.linalg.vector_norm(moved, dim=1).double()
-        radius = self._rule.clip * float(norms[counts].median()) if bool(counts.any()) else 0.0
+        usual = float(norms[counts].median()) if bool(counts.any()) else 0.0
+        radius = self._rule.clip * usual if usual > 0 else math.inf  # if most did not move, nothing is called long
         out = empty.clone()
         for cluster in labels[counts].unique().tolist():
             members = torch.nonzero((labels == cluster) & counts)[:, 0]

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
+from coterie.core.constructors import explained
+
 if TYPE_CHECKING:
     from coterie.core.replies import Fitted
 
 
+@explained
 @dataclass(frozen=True)
 class Defence:
     """What a robust aggregator did in a round, beside taking means."""

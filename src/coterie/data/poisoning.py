@@ -19,7 +19,7 @@ STAMPED = 0.5  # share of a hostile client's training samples that a backdoor ch
 
 
 def with_flipped_labels(federation: Federation, clients: Tensor) -> Federation:
-    """These clients' training labels are reversed: class c becomes the last less c, a target is mirrored at the mean."""
+    """These clients' training labels are reversed: the first class is called the last; targets are mirrored."""
     numbers = _numbers(federation.train, clients)
     x, y = federation.taken(numbers)
     flipped = federation.outputs - 1 - y if federation.kind == "classification" else 2 * y.mean(0) - y
@@ -38,7 +38,7 @@ def with_backdoor(federation: Federation, clients: Tensor, target: int, seed: in
 
 
 def triggered(federation: Federation, target: int) -> Federation:
-    """Everyone's test samples of other classes with the trigger, labelled `target`: accuracy is the attack's success."""
+    """Test samples of other classes with the trigger, labelled `target`: their accuracy is the attack's success."""
     _check(federation, target)
     numbers = federation.test.numbers
     x, y = federation.taken(numbers)

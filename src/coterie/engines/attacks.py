@@ -1,6 +1,6 @@
 """Attacks as configuration: what hostile clients of a simulation answer, and which clients they are.
 
-An attacker is a function of what it sees to what it says (`View` to `Lie`). It knows every honest answer of the visit,
+An attacker is a function of what it sees to what it says (`AttackView` to `Lie`). It knows every honest answer of the visit,
 which is the worst case that defences are measured against. Your own is named as `module:function`.
 """
 
@@ -25,7 +25,7 @@ from coterie.core.types import STRICT
 
 @explained
 @dataclasses.dataclass(frozen=True, eq=False)
-class View:
+class AttackView:
     """What hostile clients know when they answer one training: all that was computed, by everyone."""
 
     task: Fit
@@ -52,20 +52,20 @@ class Lie:
     choice: Tensor | None = None  # (h,); None: as they would have
 
 
-Attacker: TypeAlias = Callable[[View], Lie]
+Attacker: TypeAlias = Callable[[AttackView], Lie]
 
 
-def sign_flip(view: View) -> Lie:
+def sign_flip(view: AttackView) -> Lie:
     """The own update, reversed and `scale` times as long."""
     return Lie(-view.scale * view.updates[view.hostile])
 
 
-def scaling(view: View) -> Lie:
+def scaling(view: AttackView) -> Lie:
     """The own update, `scale` times as long."""
     return Lie(view.scale * view.updates[view.hostile])
 
 
-def gaussian(view: View) -> Lie:
+def gaussian(view: AttackView) -> Lie:
     """A random direction, `scale` times as long as the own update."""
     own = view.updates[view.hostile]
     random = torch.Generator().manual_seed(draw_seed(view.rng))
@@ -73,30 +73,30 @@ def gaussian(view: View) -> Lie:
     return Lie(noise * (view.scale * own.norm(dim=1) / noise.norm(dim=1))[:, None])
 
 
-def alie(view: View) -> Lie:
+def alie(view: AttackView) -> Lie:
     """A little is enough (Baruch et al. 2019): the honest mean less `scale` standard deviations, in every number."""
     honest = view.updates[view.honest if bool(view.honest.any()) else view.hostile]
     spread = honest.std(0, correction=0)
     return Lie((honest.mean(0) - view.scale * spread).repeat(int(view.hostile.sum()), 1))
 
 
-def inner_product(view: View) -> Lie:
+def inner_product(view: AttackView) -> Lie:
     """The honest mean, reversed and `scale` times as long (Xie et al. 2020)."""
     honest = view.updates[view.honest if bool(view.honest.any()) else view.hostile]
     return Lie((-view.scale * honest.mean(0)).repeat(int(view.hostile.sum()), 1))
 
 
-def nan(view: View) -> Lie:
+def nan(view: AttackView) -> Lie:
     """Not a number."""
     return Lie(torch.full_like(view.updates[view.hostile], torch.nan))
 
 
-def free_rider(view: View) -> Lie:
+def free_rider(view: AttackView) -> Lie:
     """No update at all: what was sent comes back."""
     return Lie(torch.zeros_like(view.updates[view.hostile]))
 
 
-def colluders_as_cluster(view: View) -> Lie:
+def colluders_as_cluster(view: AttackView) -> Lie:
     """All claim to be of one cluster, and send its honest members' mean update, reversed and `scale` times as long."""
     many = int(view.hostile.sum())
     if not bool(view.victims.any()):
@@ -106,7 +106,7 @@ def colluders_as_cluster(view: View) -> Lie:
     return Lie((-view.scale * mean).repeat(many, 1), choice)
 
 
-def boosted(view: View) -> Lie:
+def boosted(view: AttackView) -> Lie:
     """What was learnt from poisoned data, `scale` times as long."""
     return Lie(view.scale * view.updates[view.hostile])
 

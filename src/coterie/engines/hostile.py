@@ -17,7 +17,7 @@ from coterie.core.references import Own, Ref, starts_of
 from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
-from coterie.engines.attacks import POSES, Attack, Lie, View
+from coterie.engines.attacks import POSES, Attack, Lie, AttackView
 from coterie.engines.contract import Engine, Missing, Outcome, Visit, arithmetic
 from coterie.engines.screening import without
 
@@ -54,7 +54,7 @@ class Hostile:
         if not isinstance(task, Fit) or not isinstance(reply, Fitted):
             return reply
         words = (visit.moment.round, visit.moment.task + number)
-        view = View(
+        view = AttackView(
             *(task, reply.ids, torch.empty(0), hostile, self._victims(reply.ids, hostile), reply.choice),
             *(self._attack.size, generator(self._seed, Purpose.ATTACK, *words)),
         )
@@ -71,7 +71,7 @@ class Hostile:
         start = begin.expand(len(reply.ids), -1)[hostile]
         return dataclasses.replace(reply, sent=_put(reply.models, hostile, start + told.updates))
 
-    def _told(self, view: View) -> Lie:
+    def _told(self, view: AttackView) -> Lie:
         lie = self._attacker(view)
         wanted = (int(view.hostile.sum()), view.updates.shape[1])
         if not isinstance(lie, Lie) or tuple(lie.updates.shape) != wanted:

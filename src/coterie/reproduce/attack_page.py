@@ -59,9 +59,7 @@ def summary(results: Outcomes) -> str:
 def markdown(results: Outcomes) -> str:
     """docs/attacks.md."""
     lines = [INTRODUCTION, "## Targets", ""]
-    lines += [
-        f"- {c.text}: **{MARKS[c.holds]}**" + (f" ({c.note} points)" if c.note else "") for c in claims(results)
-    ]
+    lines += [f"- {c.text}: **{MARKS[c.holds]}**" + (f" ({c.note} points)" if c.note else "") for c in claims(results)]
     for data, case in DATA.items():
         lines += ["", f"## {case.title}"]
         for kind in KINDS:

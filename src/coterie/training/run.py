@@ -86,6 +86,10 @@ def run(
     validation: the share of each client's training samples held out for validation (those the data marks, if any);
     then rounds are scored on these, and the test samples once, at the end.
     stop_after: rounds without a lower validation loss after which the run ends.
+    aggregator: a robust rule in place of every mean, "geometric-median" or {"name": "trimmed-mean", "share": 0.3} (see
+    `coterie.Robust`): updates are also rejected, quarantined and clipped before the method sees them.
+    attack: simulated, hostile clients: {"share": 0.2, "kind": "sign-flip"} (see `coterie.Attack`); then all scores are
+    those of the honest clients.
     listeners: functions that are called with every event (RunStarted, RoundDone, RunEnded).
     """
     if federation is None:

@@ -7,7 +7,7 @@ from coterie.reproduce.attack_runs import DATA, KINDS, METHODS, SHARES, key, run
 from coterie.reproduce.cell import Cell, OwnPage, Table, last
 
 PROTOCOL = (
-    "Accuracy of the honest clients after the last round, in percent. Hostile clients are drawn from the seed; they know "
+    "Accuracy of the honest clients after the last round, in percent. Hostile ones are drawn from the seed; they know "
     "every honest answer. Undefended runs have the defaults, which reject updates longer than ten times the median. "
     "Defended ones have `aggregator: geometric-median` with its defaults and, where a method is told the number of "
     "clusters, two more than there are."

@@ -1,0 +1,121 @@
+"""What hostile clients answer: by hand, and who they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from conftest import raises
+from coterie import Attack, AttackView, Lie, Local
+from coterie.client.answers import Moment
+from coterie.client.memory import Memory
+from coterie.core.client_table import ByClient
+from coterie.core.references import Best
+from coterie.core.replies import Fitted, Scored
+from coterie.core.tasks import Fit, Score
+from coterie.engines.contract import Outcome, Visit
+from coterie.engines.hostile import Hostile
+
+CENTERS = torch.tensor([[0.0, 0.0], [10.0, 10.0]])
+IDS = torch.arange(5)
+TRUTH = ByClient(IDS, torch.tensor([0, 0, 1, 1, 1]))
+UPDATES = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 2.0], [0.0, 2.0]])
+CHOICE = torch.tensor([0, 0, 1, 1, 1])
+
+
+class Fixed:
+    """An engine whose clients always answer the same."""
+
+    memory = Memory()
+
+    def visit(self, visit: Visit) -> Outcome:
+        fitted = Fitted(IDS, IDS + 10, torch.zeros(5), CENTERS[CHOICE] + UPDATES, CHOICE, UPDATES * 2)
+        scored = Scored(IDS, IDS + 10, torch.tensor([[1.0, 9.0], [3.0, 9.0], [9.0, 2.0], [9.0, 2.0], [9.0, 2.0]]))
+        return Outcome((fitted, scored), ())
+
+    def close(self) -> None: ...
+
+
+def said(attack: Attack, who: int = 4) -> tuple[Fitted, Scored, Outcome]:
+    """The answers when client `who` is hostile."""
+    engine = Hostile(Fixed(), attack, 0, IDS, TRUTH)
+    engine.clients = torch.tensor([who])
+    tasks = (Fit(Best(CENTERS), Local(steps=1), sketch=2), Score(CENTERS))
+    outcome = engine.visit(Visit(tasks, IDS, Moment(0, 0, 0)))
+    fitted, scored = outcome.replies
+    assert isinstance(fitted, Fitted)
+    assert isinstance(scored, Scored)
+    return fitted, scored, outcome
+
+
+def update(attack: Attack) -> list[float]:
+    fitted, _, _ = said(attack)
+    assert torch.equal(fitted.models[:4], (CENTERS[CHOICE] + UPDATES)[:4])
+    found: list[float] = (fitted.models[4] - CENTERS[1]).tolist()
+    return found
+
+
+def test_single_attacks_by_hand() -> None:
+    """Its own update is [0, 2]; the honest mean is [1, 1], their deviation [sqrt(1.5), 1] with correction 0."""
+    assert update(Attack(kind="sign-flip")) == [0.0, -20.0]
+    assert update(Attack(kind="scaling", scale=3)) == [0.0, 6.0]
+    assert update(Attack(kind="free-rider")) == [0.0, 0.0]
+    assert update(Attack(kind="inner-product")) == [-2.0, -2.0]
+    torch.testing.assert_close(torch.tensor(update(Attack(kind="alie", scale=2))), torch.tensor([1 - 6**0.5, -1.0]))
+    noise = torch.tensor(update(Attack(kind="gaussian", scale=5)))
+    torch.testing.assert_close(float(noise.norm()), 10.0, rtol=1e-5, atol=0)
+
+
+def test_a_sketch_lies_as_the_model_does() -> None:
+    fitted, _, _ = said(Attack(kind="sign-flip", scale=1))
+    assert fitted.sketch is not None
+    assert fitted.sketch.tolist() == [*(2 * UPDATES[:4]).tolist(), [0.0, -4.0]]
+
+
+def test_colluders_claim_the_victims_row_and_score_as_they_do() -> None:
+    """The victims' mean update is [2, 0], from row 0."""
+    fitted, scored, _ = said(Attack(kind="colluders-as-cluster", scale=3))
+    assert fitted.chosen.tolist() == [0, 0, 1, 1, 0]
+    assert fitted.models[4].tolist() == [-6.0, 0.0]
+    assert scored.scores[4].tolist() == [2.0, 9.0]
+
+
+def test_nan_is_missing_with_the_reason() -> None:
+    fitted, _, outcome = said(Attack(kind="nan"))
+    assert fitted.ids.tolist() == [0, 1, 2, 3]
+    assert [(m.client, m.diverged) for m in outcome.missing] == [(4, True)]
+
+
+def greedy(view: AttackView) -> Lie:
+    """One's own attack: what the victims do, five times."""
+    return Lie(5 * view.updates[view.victims].sum(0, keepdim=True))
+
+
+def wrong(view: AttackView) -> Tensor:
+    """Forgets what to return."""
+    return view.updates
+
+
+def test_an_attack_of_ones_own() -> None:
+    assert update(Attack(kind=f"{__name__}:greedy")) == [20.0, 0.0]
+    with raises("attack-invalid", match=r"return Lie\(updates\) with updates \(1, 2\)"):
+        said(Attack(kind=f"{__name__}:wrong"))
+    with raises("config-unknown-name", match="module:function"):
+        said(Attack(kind="nowhere:nothing"))
+
+
+def test_who_is_hostile_is_drawn_from_the_seed() -> None:
+    ids = torch.arange(40)
+    drawn = [Attack(share=0.2).hostile(seed, ids).tolist() for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] == sorted(drawn[0])
+    assert drawn[0] != drawn[2]
+    assert len(drawn[0]) == 8
+    assert set(Attack(share=0.1).hostile(0, ids).tolist()) < set(drawn[0])
+    assert Attack(share=0.0).hostile(0, ids).tolist() == []
+
+
+def test_mistakes_are_named() -> None:
+    with raises("argument-invalid", match="unknown attack 'sign-flp'. Did you mean 'sign-flip'"):
+        Attack(kind="sign-flp")
+    with raises("argument-invalid", match="share"):
+        Attack(share=1.0)
