@@ -112,3 +112,12 @@ def test_three_of_ten_cannot_move_a_mean_far(rule: str) -> None:
     rows = torch.randn(10, 50, generator=torch.Generator().manual_seed(0)) * 0.1 + 0.2
     rows[7:] = 1e6
     assert float(RULES[rule](rows, torch.ones(10)).abs().max()) < 1
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_many_rows_and_parts_of_columns_give_the_same(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.randn(12, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    plain = RULES[rule](rows, torch.ones(12))
+    monkeypatch.setattr(robust, "FEW", 2)
+    monkeypatch.setattr(robust, "COLUMNS", 12 * 7)
+    torch.testing.assert_close(RULES[rule](rows, torch.ones(12)), plain, rtol=1e-10, atol=1e-10)

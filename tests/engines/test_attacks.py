@@ -98,9 +98,9 @@ def wrong(view: AttackView) -> Tensor:
 
 def test_an_attack_of_ones_own() -> None:
     assert update(Attack(kind=f"{__name__}:greedy")) == [20.0, 0.0]
-    with raises("attack-invalid", match=r"return Lie\(updates\) with updates \(1, 2\)"):
+    with raises("component-invalid", match=r"return Lie\(updates\) with updates \(1, 2\)"):
         said(Attack(kind=f"{__name__}:wrong"))
-    with raises("config-unknown-name", match="module:function"):
+    with raises("component-not-found", match="module:function"):
         said(Attack(kind="nowhere:nothing"))
 
 

@@ -6,10 +6,14 @@ client in it; a rule that counts clients (median, Krum) has none, because a clie
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import torch
 from torch import Tensor
 
 COLUMNS = 1 << 20  # numbers that are sorted at a time
+FEW = 256  # rows up to which all pairs are compared
 LEAST = 1e-12  # a distance below it counts as this
 
 
@@ -19,16 +23,22 @@ def hostile_count(share: float, n: int) -> int:
 
 
 def trimmed_mean(rows: Tensor, f: int, weights: Tensor) -> Tensor:
-    """Coordinate by coordinate, the weighted mean without the f largest and the f smallest values (Yin et al. 2018)."""
+    """Coordinate by coordinate, the weighted mean without the f largest and the f smallest values (Yin et al. 2018).
+
+    With unequal weights, values that equal the largest or smallest of those that are left count too.
+    """
     n = len(rows)
     if f == 0:
         return weighted_mean(rows, weights)
+    equal, weigh = bool((weights == weights[0]).all()), weights.to(rows.dtype)[:, None]
     out = rows.new_empty(rows.shape[1])
-    weights = weights.to(rows.dtype)
-    for first, part in _columns(rows):
-        values, order = part.sort(dim=1, stable=True)
-        kept = weights[order[:, f : n - f]]
-        out[first : first + len(part)] = (values[:, f : n - f] * kept).sum(1) / kept.sum(1)
+    for first, part, ordered in _sorted(rows):
+        if equal:
+            middle = ordered[f : n - f].mean(0)
+        else:
+            kept = weigh * ((part >= ordered[f]) & (part <= ordered[n - f - 1]))
+            middle = (part * kept).sum(0) / kept.sum(0)
+        out[first : first + part.shape[1]] = middle
     return out
 
 
@@ -36,9 +46,8 @@ def coordinate_median(rows: Tensor) -> Tensor:
     """Coordinate by coordinate, the middle value, or the mean of the two middle ones; every client counts once."""
     n = len(rows)
     out = rows.new_empty(rows.shape[1])
-    for first, part in _columns(rows):
-        values = part.sort(dim=1).values
-        out[first : first + len(part)] = (values[:, (n - 1) // 2] + values[:, n // 2]) / 2
+    for first, part, ordered in _sorted(rows):
+        out[first : first + part.shape[1]] = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
     return out
 
 
@@ -47,11 +56,12 @@ def geometric_median(rows: Tensor, weights: Tensor, steps: int = 8, smoothing: f
 
     smoothing: a distance below it counts as this, so that no row is divided by zero.
     """
-    middle = torch.zeros_like(rows[0])
+    dots = _dots(rows)
+    share = torch.zeros(len(rows), dtype=torch.float64)  # of each row in the middle
     for _ in range(steps):
-        far = torch.linalg.vector_norm(rows - middle, dim=1).double()
-        middle = weighted_mean(rows, weights.double() / far.clamp(min=smoothing))
-    return middle
+        share = weights.double() / _apart(rows, share, dots).clamp(min=smoothing)
+        share = share / share.sum()
+    return share.to(rows.dtype) @ rows
 
 
 def krum_scores(rows: Tensor, f: int) -> Tensor:
@@ -74,10 +84,13 @@ def multi_krum(rows: Tensor, f: int, weights: Tensor) -> Tensor:
 
 def centered_clipping(rows: Tensor, weights: Tensor, radius: float, steps: int = 1) -> Tensor:
     """The mean of rows clipped to a ball around a center, which moves to it, from zero (Karimireddy et al. 2021)."""
-    center = torch.zeros_like(rows[0])
+    dots = _dots(rows)
+    weigh = weights.double() / weights.double().sum()
+    share = torch.zeros(len(rows), dtype=torch.float64)  # of each row in the center
     for _ in range(steps):
-        center = center + clipped_mean(rows - center, weights, radius)
-    return center
+        moved = weigh * (radius / _apart(rows, share, dots).clamp(min=LEAST)).clamp(max=1.0)
+        share = share * (1 - moved.sum()) + moved
+    return share.to(rows.dtype) @ rows
 
 
 def clipped_mean(rows: Tensor, weights: Tensor, radius: float) -> Tensor:
@@ -100,19 +113,43 @@ def isolation(points: Tensor, others: int) -> Tensor:
 
 
 def squared_distances(rows: Tensor) -> Tensor:
-    """Between all pairs of rows (n, n): by inner products from their mean, summed up in double precision."""
-    dots = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    many = max(1, COLUMNS // len(rows))
-    for first in range(0, rows.shape[1], many):
-        part = rows[:, first : first + many]
-        part = part - part.mean(0)
-        dots += (part @ part.T).double()
+    """Between all pairs of rows (n, n), by inner products from their mean."""
+    dots = _products(rows, rows.mean(0))
     squares = dots.diagonal()
     far = (squares[:, None] + squares[None] - 2 * dots).clamp(min=0)
     return far.fill_diagonal_(0)
 
 
-def _columns(rows: Tensor) -> list[tuple[int, Tensor]]:
-    """The coordinates in parts: the first of each, and its values (some of P, n) side by side."""
+def _products(rows: Tensor, origin: Tensor | None = None) -> Tensor:
+    """Inner products of all pairs (n, n), from an origin, summed up in double precision."""
+    dots = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     many = max(1, COLUMNS // len(rows))
-    return [(first, rows[:, first : first + many].T.contiguous()) for first in range(0, rows.shape[1], many)]
+    for first in range(0, rows.shape[1], many):
+        part = rows[:, first : first + many]
+        part = part if origin is None else part - origin[first : first + many]
+        dots += (part @ part.T).double()
+    return dots
+
+
+def _dots(rows: Tensor) -> Tensor | None:
+    """Inner products, with which distances from any mean of few rows cost nothing; None where there are many."""
+    return _products(rows) if len(rows) <= FEW else None
+
+
+def _apart(rows: Tensor, share: Tensor, dots: Tensor | None) -> Tensor:
+    """How far each row is (n,) from the sum of share * rows."""
+    if dots is None:
+        return torch.linalg.vector_norm(rows - share.to(rows.dtype) @ rows, dim=1).double()
+    across = dots @ share
+    return (dots.diagonal() - 2 * across + share @ across).clamp(min=0).sqrt()
+
+
+def _sorted(rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The coordinates in parts: the first of each, its values (n, some of P), and these in order, number by number.
+
+    NumPy sorts many short columns several times faster than torch does.
+    """
+    many = max(1, COLUMNS // len(rows))
+    for first in range(0, rows.shape[1], many):
+        part = rows[:, first : first + many]
+        yield first, part, torch.from_numpy(np.sort(part.numpy(), axis=0))

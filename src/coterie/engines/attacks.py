@@ -163,7 +163,7 @@ class Attack:
         except (ImportError, AttributeError) as error:
             raise CoterieError(
                 f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function",
-                code="config-unknown-name",
+                code="component-not-found",
             ) from None
         return found
 

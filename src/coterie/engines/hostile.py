@@ -79,7 +79,7 @@ class Hostile:
             raise CoterieError(
                 f"attack.kind: '{self._attack.kind}' returned {found}; return Lie(updates) with updates {wanted}, "
                 "one per hostile client",
-                code="attack-invalid",
+                code="component-invalid",
             )
         return lie
 

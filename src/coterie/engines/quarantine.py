@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.aggregators import Robust
-from coterie.clustering.robust import isolation
+from coterie.clustering.robust import FEW, isolation
 from coterie.core.references import starts_of
 from coterie.core.replies import Fitted, Reply
 from coterie.core.sketch import sketch
@@ -24,7 +24,7 @@ from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
 from coterie.engines.screening import SMALLEST, more_steps, screen, without
 
-LENGTH = 4096  # numbers that stand for a longer model when distances are compared
+LENGTH = 4096  # numbers that stand for a longer model when distances of many are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ def _isolated(reply: Fitted, rule: Robust) -> list[int]:
     points = reply.theta if reply.sent is not None else reply.sketch
     if points is None or len(reply.ids) < SMALLEST or rule.smallest == 1:
         return []
-    if points.shape[1] > LENGTH:
+    if len(points) > FEW and points.shape[1] > LENGTH:  # comparing all pairs of so many long ones would take long
         points = sketch(points - points.mean(0), LENGTH)
     far = isolation(points, rule.smallest - 1)
     usual = float(far.median())

@@ -85,6 +85,5 @@ def run_of(data: str, method: str, kind: str, share: int, *, defended: bool) -> 
     if defended:
         config["aggregator"] = DEFENCE
     name = f"attacks/{data}/{method}/{kind}-{share:02d}-{'defended' if defended else 'undefended'}"
-    early = share in (0, 20)
-    wave = {("demo", True): 0, ("demo", False): 1, ("fmnist", True): 2, ("fmnist", False): 3}[data, early]
+    wave = list(DATA).index(data) + (0 if share in (0, 20) else len(DATA))  # the targets first
     return Run(name, config, wave=wave, seconds=case.seconds)

@@ -34,8 +34,23 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
         _guessing(summary, _outputs(clients), local_of(method).rate),
         _collapsed(method, summary),
         _left_behind(history, clients),
+        _below_the_floor(history),
     ]
     return tuple(text for text in found if text is not None)
+
+
+def _below_the_floor(history: Sequence[RoundDone]) -> str | None:
+    """Where clusters were too small for the robust rule that was asked for."""
+    small = [event for event in history if event.defence is not None and event.defence.small]
+    if not small:
+        return None
+    last = small[-1].defence
+    assert last is not None
+    many = max(members for _, members in last.small)
+    return (
+        f"aggregator: in {len(small)} of {len(history)} rounds there were clusters below aggregator.floor (in the last "
+        f"of them of up to {many} clients): their updates were clipped and averaged, which protects them less"
+    )
 
 
 def write(path: Path, warnings: Sequence[str]) -> None:

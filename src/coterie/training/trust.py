@@ -12,6 +12,9 @@ from typing import Any
 from coterie.core.errors import CoterieError
 
 
+CODE = ("method", "model", "data", "attack.kind")  # keys besides `name` that may name code
+
+
 def check_trust(tree: Mapping[str, Any], trusted: Sequence[str], run_dir: Path, how: str = "--trust {name}") -> None:
     """Raise unless every `module:Name` of a run's configuration is trusted. how: what to write instead."""
     for key, name in named_code(tree):
@@ -34,5 +37,5 @@ def named_code(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
         where = f"{above}{key}"
         if isinstance(value, Mapping):
             yield from named_code(value, f"{where}.")
-        elif isinstance(value, str) and ":" in value and (key == "name" or where in ("method", "model", "data")):
+        elif isinstance(value, str) and ":" in value and (key == "name" or where in CODE):
             yield where, value
