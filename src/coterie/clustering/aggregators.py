@@ -80,7 +80,8 @@ class RobustMean:
         out = empty.clone()
         for cluster in labels[counts].unique().tolist():
             members = torch.nonzero((labels == cluster) & counts)[:, 0]
-            rows, heavy = moved[members], _capped(weights[members])
+            rows = moved if len(members) == len(moved) else moved[members]
+            heavy = _capped(weights[members])
             if len(members) < self._rule.floor and self._rule.name != "norm-clip":
                 self.small[cluster] = len(members)
                 out[cluster] += clipped_mean(rows, heavy, radius)

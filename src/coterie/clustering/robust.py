@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-COLUMNS = 1 << 20  # numbers that are sorted at a time
+COLUMNS = 1 << 17  # numbers that are worked on at a time: larger blocks are new memory every time
 FEW = 256  # rows up to which all pairs are compared
 LEAST = 1e-12  # a distance below it counts as this
 

@@ -1,7 +1,7 @@
 """Attacks as configuration: what hostile clients of a simulation answer, and which clients they are.
 
-An attacker is a function of what it sees to what it says (`AttackView` to `Lie`). It knows every honest answer of the visit,
-which is the worst case that defences are measured against. Your own is named as `module:function`.
+An attacker is a function of what it sees to what it says (`AttackView` to `Lie`). It knows every honest answer of the
+visit, which is the worst case that defences are measured against. Your own is named as `module:function`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from coterie.core.references import Own, Ref, starts_of
 from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
-from coterie.engines.attacks import POSES, Attack, Lie, AttackView
+from coterie.engines.attacks import POSES, Attack, AttackView, Lie
 from coterie.engines.contract import Engine, Missing, Outcome, Visit, arithmetic
 from coterie.engines.screening import without
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from coterie.clustering.aggregators import Robust
 from coterie.clustering.robust import FEW, isolation
-from coterie.core.references import starts_of
+from coterie.core.references import start_known, starts_of
 from coterie.core.replies import Fitted, Reply
 from coterie.core.sketch import sketch
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
-from coterie.engines.screening import SMALLEST, more_steps, screen, without
+from coterie.engines.screening import SMALLEST, more_steps, norms, screen, without
 
 LENGTH = 4096  # numbers that stand for a longer model when distances of many are compared
 
@@ -80,24 +80,24 @@ def _clipped(task: Fit, reply: Fitted, clip: float) -> tuple[Fitted, set[int]]:
     whose: set[int] = set()
     steps = more_steps(task, reply.n)
     if reply.sketch is not None:
-        rows, shorter = _shorter(reply.sketch, clip, steps)
+        rows, shorter = _shorter(torch.linalg.vector_norm(reply.sketch, dim=1).double(), clip, steps)
         if len(rows):
             whose |= set(reply.ids[rows].tolist())
-            scaled = reply.sketch.index_copy(0, rows, reply.sketch[rows] * shorter)
+            scaled = reply.sketch.index_copy(0, rows, reply.sketch[rows] * shorter.to(reply.sketch.dtype))
             reply = dataclasses.replace(reply, sketch=scaled)
-    if reply.sent is not None and (begin := starts_of(task.start, reply.ids, reply.choice)) is not None:
-        rows, shorter = _shorter(reply.models - begin, clip, steps)
-        if len(rows):
+    if reply.sent is not None and start_known(task.start):
+        rows, shorter = _shorter(norms(task, reply), clip, steps)
+        chosen = None if reply.choice is None else reply.choice[rows]
+        start = starts_of(task.start, reply.ids[rows], chosen) if len(rows) else None
+        if start is not None:
             whose |= set(reply.ids[rows].tolist())
-            start = begin if len(begin) == 1 else begin[rows]
-            nearer = start + (reply.models[rows] - start) * shorter
+            nearer = start + (reply.models[rows] - start) * shorter.to(start.dtype)
             reply = dataclasses.replace(reply, sent=reply.models.index_copy(0, rows, nearer))
     return reply, whose
 
 
-def _shorter(updates: Tensor, clip: float, steps: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of updates that are too long, and what to multiply them by (r, 1)."""
-    norms = torch.linalg.vector_norm(updates, dim=1).double()
-    allowed = clip * norms.median() * steps
-    rows = torch.nonzero((norms > allowed) & (allowed > 0))[:, 0]
-    return rows, (allowed[rows] / norms[rows]).to(updates.dtype)[:, None]
+def _shorter(lengths: Tensor, clip: float, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Which updates of these lengths are too long, and what to multiply them by (r, 1)."""
+    allowed = clip * lengths.median() * steps
+    rows = torch.nonzero((lengths > allowed) & (allowed > 0))[:, 0]
+    return rows, (allowed[rows] / lengths[rows])[:, None]

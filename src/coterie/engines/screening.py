@@ -46,17 +46,17 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
             continue
         if reply.sent is None or len(reply.ids) < SMALLEST:
             continue
-        norms, known = _norms(task, reply), start_known(task.start)
-        median = float(norms.nanmedian())
+        lengths, known = norms(task, reply), start_known(task.start)
+        median = float(lengths.nanmedian())
         if known:
             medians.append(median)
         least = max(scale if known else 0.0, median) or _size_of(task.start)
         if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
             continue
         allowed = bound * least * more_steps(task, reply.n)
-        for i in torch.nonzero(~(norms <= allowed))[:, 0].tolist():
+        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
             client = int(reply.ids[i])
-            rejected[client] = Missing(client, _why(float(norms[i]), least, bound, known))
+            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known))
     return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
 
 
@@ -74,9 +74,9 @@ def outlier(fits: Sequence[tuple[Fit, Fitted]], bound: float) -> Outlier | None:
     for task, reply in fits:
         if reply.sent is None or len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
             continue
-        norms = _norms(task, reply)
-        norms = torch.where(norms.isfinite(), norms, torch.inf)
-        (first, second), (row, _) = norms.topk(2)
+        lengths = norms(task, reply)
+        lengths = torch.where(lengths.isfinite(), lengths, torch.inf)
+        (first, second), (row, _) = lengths.topk(2)
         if float(second) > 0 and float(first) > STANDS_OUT * float(second):
             found.append(Outlier(int(reply.ids[row]), float(first / second)))
     return max(found, key=lambda one: one.times, default=None)
@@ -150,7 +150,8 @@ def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> 
     return torch.cat(found)
 
 
-def _norms(task: Fit, reply: Fitted) -> Tensor:
+def norms(task: Fit, reply: Fitted) -> Tensor:
+    """The norm of each update of a reply, computed where its models are."""
     sent = reply.sent
     if isinstance(sent, Tensor):
         return norms_of(sent, task.start, reply.ids, reply.choice).double()

@@ -11,7 +11,6 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 
-
 CODE = ("method", "model", "data", "attack.kind")  # keys besides `name` that may name code
 
 
