@@ -98,7 +98,8 @@ def clipped_mean(rows: Tensor, weights: Tensor, radius: float) -> Tensor:
     norms = torch.linalg.vector_norm(rows, dim=1).double()
     shorter = (radius / norms.clamp(min=LEAST)).clamp(max=1.0)
     share = weights.double() / weights.double().sum()
-    return (share * shorter).to(rows.dtype) @ rows
+    clipped: Tensor = (share * shorter).to(rows.dtype) @ rows
+    return clipped
 
 
 def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
@@ -139,7 +140,8 @@ def _dots(rows: Tensor) -> Tensor | None:
 def _apart(rows: Tensor, share: Tensor, dots: Tensor | None) -> Tensor:
     """How far each row is (n,) from the sum of share * rows."""
     if dots is None:
-        return torch.linalg.vector_norm(rows - share.to(rows.dtype) @ rows, dim=1).double()
+        far: Tensor = torch.linalg.vector_norm(rows - share.to(rows.dtype) @ rows, dim=1)
+        return far.double()
     across = dots @ share
     return (dots.diagonal() - 2 * across + share @ across).clamp(min=0).sqrt()
 
