@@ -1,7 +1,7 @@
 """What a robust aggregator costs: the server's part of a round with it, as a share of the round, within one run.
 
-Processor time of this process, so that a busy machine does not matter much. The plain mean is measured too; the rule's own
-cost is what it adds to the plain mean's share. Medians over rounds.
+Processor time of this process, so that a busy machine does not matter much. The plain mean is measured too; the rule's
+own cost is what it adds to the plain mean's share. Medians over rounds.
 
     python bench/robust.py [--clients 40] [--rounds 4]
 """

@@ -27,6 +27,7 @@ RuleName: TypeAlias = Literal[
     "trimmed-mean", "median", "geometric-median", "krum", "multi-krum", "centered-clipping", "norm-clip"
 ]
 RULES: tuple[str, ...] = get_args(RuleName)
+ANYWHERE = ("trimmed-mean", "median", "krum", "multi-krum")  # the same wherever models are measured from
 HEAVIEST = 4.0  # times the median weight of a cluster: over a network a client says itself how many samples it has
 
 
@@ -71,23 +72,29 @@ class RobustMean:
         self.small: dict[int, int] = {}  # clusters below the floor, and how many clients they had
 
     def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
-        """Each cluster's model: what it has now, and the rule's choice among the ways its members moved from there."""
-        counts = weights > 0
-        moved = reply.models - (empty[0] if len(empty) == 1 else empty[labels])
-        norms = torch.linalg.vector_norm(moved, dim=1).double()
-        usual = float(norms[counts].median()) if bool(counts.any()) else 0.0
-        radius = self._rule.clip * usual if usual > 0 else math.inf  # if most did not move, nothing is called long
+        """Each cluster's model, by the rule; below the floor, what it has now and the mean of clipped moves from it."""
+        counts, models, rule = weights > 0, reply.models, self._rule
+        radius = -1.0  # not computed yet
         out = empty.clone()
         for cluster in labels[counts].unique().tolist():
             members = torch.nonzero((labels == cluster) & counts)[:, 0]
-            rows = moved if len(members) == len(moved) else moved[members]
-            heavy = _capped(weights[members])
-            if len(members) < self._rule.floor and self._rule.name != "norm-clip":
+            rows = models if len(members) == len(models) else models[members]
+            heavy, small = _capped(weights[members]), len(members) < rule.floor and rule.name != "norm-clip"
+            if not small and rule.name in ANYWHERE:
+                out[cluster] = rule.combine(rows, heavy, math.inf)
+                continue
+            radius = self._radius(labels, models, counts, empty) if radius < 0 else radius
+            moved = rows - empty[cluster]
+            if small:
                 self.small[cluster] = len(members)
-                out[cluster] += clipped_mean(rows, heavy, radius)
-            else:
-                out[cluster] += self._rule.combine(rows, heavy, radius)
+            out[cluster] += clipped_mean(moved, heavy, radius) if small else rule.combine(moved, heavy, radius)
         return out
+
+    def _radius(self, labels: Tensor, models: Tensor, counts: Tensor, empty: Tensor) -> float:
+        """`clip` times the median distance of all models from what their clusters have now."""
+        moved = models - (empty[0] if len(empty) == 1 else empty[labels])
+        usual = float(torch.linalg.vector_norm(moved, dim=1).double()[counts].median())
+        return self._rule.clip * usual if usual > 0 else math.inf  # if most did not move, nothing is called long
 
 
 def _capped(weights: Tensor) -> Tensor:

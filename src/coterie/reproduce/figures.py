@@ -251,13 +251,14 @@ def under_attack(results: Results) -> Any | None:
                     accuracy(results, "demo", method, kind if share else "none", share, defended=defended)
                     for share in shares
                 ]
-                known = [(share, value) for share, value in zip(shares, found, strict=True) if value is not None]
-                line = _line(*zip(*known, strict=True), method, i, legendgroup=method) if known else None
-                if line is not None:
-                    line.line.dash = "solid" if defended else "dot"
-                    line.showlegend = column == 1 and defended
-                    figure.add_trace(line, row=1, col=column)
-                    drawn = True
+                x = [share for share, value in zip(shares, found, strict=True) if value is not None]
+                y = [value for value in found if value is not None]
+                if not y:
+                    continue
+                line = _line(x, y, method, i, legendgroup=method, showlegend=column == 1 and defended)
+                line.line.dash = "solid" if defended else "dot"
+                figure.add_trace(line, row=1, col=column)
+                drawn = True
     figure.update_xaxes(title="hostile (%)")
     figure.update_yaxes(title="accuracy (%)", row=1, col=1)
     return figure if drawn else None
