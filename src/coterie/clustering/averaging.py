@@ -38,8 +38,6 @@ def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, emp
         return models.aggregator(labels, models, weights, empty)
     if not len(theta):
         return empty
-    if isinstance(models, Fitted) and models.aggregator is not None:
-        return models.aggregator(labels, models, weights, empty)
     share = torch.zeros(len(empty), len(theta), dtype=torch.float64)
     share[labels, torch.arange(len(theta))] = weights.double()
     total = share.sum(1, keepdim=True)
