@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import weigh as weigh
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
+    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.client_table import ByClient as ByClient
     from coterie.core.cohort import Cohort as Cohort
     from coterie.core.cohort import Counted as Counted
@@ -127,12 +128,14 @@ if TYPE_CHECKING:
     from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
+    from coterie.training.tuned import Tuned as Tuned
 
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
     "coterie.clustering.aggregators": ("Robust",),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
+    "coterie.core.adapters": ("Adapters",),
     "coterie.core.client_table": ("ByClient",),
     "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
@@ -205,6 +208,7 @@ _HOME = {
     "coterie.training.inference": ("Served",),
     "coterie.training.inspection": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
+    "coterie.training.tuned": ("Tuned",),
     "coterie.training.result": ("Result",),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}

@@ -107,13 +107,13 @@ def train(
         proximal = Proximal(proximal.anchor[: len(replica.weights)], proximal.mu)
     x = channels_last(x)
     least = replica.least_batch(x)
-    replica.network.train()
+    network = replica.training()
     losses = []
     for take in batches(len(y), local, rng, least):
         xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
         assert xb is not None
         assert yb is not None
-        logits = replica.network(xb)
+        logits = network(xb)
         loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
         gradient = replica.gradient(loss)
         losses.append(loss.detach())

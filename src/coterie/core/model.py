@@ -1,16 +1,17 @@
-"""A model is one flat vector: nn.Module <-> (P,) tensor of trainable parameters, then frozen ones and buffers.
+"""A model is one flat vector: nn.Module <-> (P,) tensor of trainable parameters, then buffers.
 
 Means, distances and cosines of models are then one line each, and BatchNorm's running statistics
-travel with the weights; only the trainable part is stepped, pulled or decayed. Integer buffers
-(BatchNorm's batch counter) are not part of a model and start at their initial value on every visit.
+travel with the weights; only the trainable part is stepped, pulled or decayed. Frozen parameters are not in the vector:
+they are part of what the network is (see `model_layout`). Integer buffers (BatchNorm's batch counter) are not part of a
+model and start at their initial value on every visit.
 The weights of convolutions are stored with their channels last, the fastest layout on a CPU.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal, Protocol, TypeAlias
 
@@ -20,15 +21,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from coterie.core.adapters import Adapters, Train, as_train, prepare
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
-from coterie.core.model_parts import Part, positions
+from coterie.core.model_layout import Layout, joined, layout_of, views
+from coterie.core.model_parts import Part, layers_of_part, positions
 from coterie.core.seeds import draw_seed
 from coterie.core.types import Kind
 
 Loss: TypeAlias = Literal["cross_entropy", "mse"]
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm)
 LAZY = (UninitializedParameter, UninitializedBuffer)
+FROZEN_SEED = 0  # of frozen parameters that a network draws: they belong to the network, not to a run
 
 
 def channels_last(x: Tensor) -> Tensor:
@@ -64,32 +68,49 @@ def sample_losses(logits: Tensor, y: Tensor, loss: Loss) -> Tensor:
 @explained
 @dataclass(frozen=True)
 class Model:
-    """What is trained: how to build the network, and the loss it is trained with."""
+    """What is trained: how to build the network, the loss it is trained with, and which part of the network is trained.
+
+    train: all (what requires a gradient), head, classifier, adapters, or names of parameters or modules with wildcards.
+    adapters: which layers have one and how large, for train="adapters".
+    """
 
     build: Callable[[], nn.Module]
     loss: Loss = "cross_entropy"
+    train: Train = "all"
+    adapters: Adapters = Adapters()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "train", as_train(self.train))
 
     @staticmethod
-    def of(network: Model | nn.Module | Callable[[], nn.Module], loss: Loss = "cross_entropy") -> Model:
+    def of(
+        network: Model | nn.Module | Callable[[], nn.Module],
+        loss: Loss = "cross_entropy",
+        train: Train = "all",
+        adapters: Adapters | None = None,
+    ) -> Model:
         """From a function that builds the network (a class will do) or from an instance.
 
         An instance serves as a blueprint: its weights are drawn again from the run's seed, through the
-        `reset_parameters` of its layers.
+        `reset_parameters` of its layers. Frozen parameters keep their values. With `train`, only the head is drawn
+        again: the rest of the instance is what training starts from.
         """
         if isinstance(network, Model):
             return network
+        own = adapters or Adapters()
         if isinstance(network, nn.Module):
-            return Model(partial(_redraw, network), loss)
+            return Model(partial(_redraw, network, train != "all"), loss, train, own)
         if callable(network):
-            return Model(network, loss)
+            return Model(network, loss, train, own)
         raise CoterieError(
             f"model: expected an nn.Module or a function that returns one, got {network!r}", code="model-invalid"
         )
 
     @cached_property
     def blueprint(self) -> nn.Module:
-        """One instance to read shapes from; never trained."""
+        """One instance to read shapes and frozen parameters from; never trained."""
         with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(FROZEN_SEED)
             try:
                 network = self.build()
             except CoterieError:
@@ -97,33 +118,68 @@ class Model:
             except Exception as error:  # a user's network may raise anything while it is built
                 what = f"{type(error).__name__}: {error}"
                 raise CoterieError(f"model: the network cannot be built: {what}", code="model-failed") from error
-        if not isinstance(network, nn.Module):
-            raise CoterieError(
-                f"model: the build function returned {type(network).__name__}, not an nn.Module", code="model-invalid"
-            )
-        if any(isinstance(t, LAZY) for t in (*network.parameters(), *network.buffers())):
-            raise CoterieError(
-                "model: a lazy layer has no size before its first samples; write the sizes out", code="model-invalid"
-            )
-        if not _trainable(network):
+            if not isinstance(network, nn.Module):
+                raise CoterieError(
+                    f"model: the build function returned {type(network).__name__}, not an nn.Module",
+                    code="model-invalid",
+                )
+            if any(isinstance(t, LAZY) for t in (*network.parameters(), *network.buffers())):
+                raise CoterieError(
+                    "model: a lazy layer has no size before its first samples; write the sizes out",
+                    code="model-invalid",
+                )
+            network = prepare(network, self.train, self.adapters)
+        if not any(p.requires_grad for p in network.parameters()):
             raise CoterieError("model: the network has no trainable parameters", code="model-invalid")
         return network
 
     @cached_property
+    def layout(self) -> Layout:
+        """Which tensors are in the vector, and which are frozen."""
+        return layout_of(self.blueprint, self.train != "all")
+
+    @cached_property
     def parameters(self) -> int:
-        """How many of the vector's entries are trainable (the first ones; the rest are frozen or buffers)."""
-        return sum(p.numel() for p in _trainable(self.blueprint))
+        """How many of the vector's entries are trainable (the first ones; the rest are statistics)."""
+        return sum(p.numel() for p in self.blueprint.parameters() if p.requires_grad)
 
     @cached_property
     def size(self) -> int:
         """The length P of the vector."""
-        return sum(t.numel() for t in _tensors(self.blueprint))
+        return sum(t.numel() for t in self.layout.vector(self.blueprint))
+
+    @cached_property
+    def frozen_size(self) -> int:
+        """How many numbers of the network are frozen: they are not in the vector."""
+        return sum(t.numel() for t in self.layout.outside(self.blueprint))
+
+    @cached_property
+    def frozen(self) -> str:
+        """The hash of what is frozen; empty where nothing is."""
+        return self.layout.fingerprint(self.blueprint)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the numbers in the vector."""
+        return self.layout.vector(self.blueprint)[0].dtype
 
     def init(self, rng: np.random.Generator) -> Tensor:
         """A fresh model (P,), drawn from the generator."""
+        layout = self.layout
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(draw_seed(rng))
-            return flatten(self.build())
+            return joined(layout.vector(prepare(self.build(), self.train, self.adapters)))
+
+    def vector(self, network: nn.Module) -> Tensor:
+        """The vector (P,) of a network that this model built (a copy)."""
+        return joined(self.layout.vector(network))
+
+    def with_frozen(self, values: Tensor) -> Model:
+        """The same model with these values frozen (bytes), to compute with."""
+        network, found = copy.deepcopy(self.blueprint), replace(self)
+        self.layout.set_frozen(network, values)
+        vars(found)["blueprint"] = network  # where `cached_property` looks first
+        return found
 
     def replica(self) -> Replica:
         """A live network to compute with."""
@@ -138,10 +194,13 @@ class Replica:
     """A network whose parameters and buffers are views of one vector `theta`; `grad` has room for its gradient."""
 
     def __init__(self, model: Model) -> None:
-        # A copy, so that nothing a visit does to the network can reach the blueprint or another replica.
-        self.network = copy.deepcopy(model.blueprint)
+        # A copy, so that nothing a visit does to the network can reach the blueprint or another replica; what is frozen
+        # is shared: nothing changes it, and it may be most of a large network.
+        layout = model.layout
+        shared = {id(t): t for t in layout.outside(model.blueprint)}
+        self.network = copy.deepcopy(model.blueprint, dict[int, object](shared))
         self.loss: Loss = model.loss
-        tensors = _tensors(self.network)
+        tensors = layout.vector(self.network)
         dtypes = {t.dtype for t in tensors}
         if len(dtypes) != 1:
             raise CoterieError(
@@ -150,9 +209,11 @@ class Replica:
         self.theta = torch.empty(model.size, dtype=tensors[0].dtype)
         self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype)
         self.weights = self.theta[: model.parameters]
-        self.trained = _trainable(self.network)  # the parameters, with views of their values and gradients
-        self.values = _views(self.theta, tensors)
-        self.slopes = _views(self.grad, self.trained)
+        # The parameters, with views of their values and gradients.
+        self.trained = [p for p in self.network.parameters() if p.requires_grad]
+        self.values = views(self.theta, tensors)
+        self.slopes = views(self.grad, self.trained)
+        self._still = [self.network.get_submodule(name) for name in layout.still]
         for t, view in zip(tensors, self.values, strict=True):
             t.data = view
         self.values = self.values[: len(self.trained)]
@@ -175,6 +236,13 @@ class Replica:
         for counter, count in zip(self._counters, self._counts, strict=True):
             counter.copy_(count)
         return self
+
+    def training(self) -> nn.Module:
+        """The network in training mode; statistics that are frozen stay as they are."""
+        self.network.train()
+        for module in self._still:
+            module.eval()
+        return self.network
 
     def least_batch(self, x: Tensor) -> int:
         """The fewest such samples that can be trained on at a time.
@@ -235,43 +303,24 @@ def layers_in_order(network: nn.Module) -> list[nn.Module] | None:
 
 
 def flatten(network: nn.Module) -> Tensor:
-    """The network's vector (a copy)."""
-    return torch.cat([_lying(t.detach()).reshape(-1) for t in _tensors(network)])
+    """The vector of a network of which everything is trained that requires a gradient (a copy)."""
+    return joined(layout_of(network).vector(network))
 
 
-def _lying(t: Tensor) -> Tensor:
-    """A tensor with its axes in the order of the vector."""
-    return t.permute(0, 2, 3, 1) if t.ndim == 4 else t
-
-
-def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """The position of each of these tensors in the vector."""
-    views, start = [], 0
-    for t in like:
-        lying = vector[start : start + t.numel()].view(_lying(t).shape)
-        views.append(lying.permute(0, 3, 1, 2) if t.ndim == 4 else lying)
-        start += t.numel()
-    return views
-
-
-def _trainable(network: nn.Module) -> list[nn.Parameter]:
-    return [p for p in network.parameters() if p.requires_grad]
-
-
-def _tensors(network: nn.Module) -> list[Tensor]:
-    frozen = [p for p in network.parameters() if not p.requires_grad]
-    buffers = [b for b in network.buffers() if b.is_floating_point()]
-    return [*_trainable(network), *frozen, *buffers]
-
-
-def _redraw(instance: nn.Module) -> nn.Module:
-    """A copy of the instance with newly drawn weights."""
+def _redraw(instance: nn.Module, head_only: bool) -> nn.Module:
+    """A copy of the instance with newly drawn weights: those of its head alone, or all that are not frozen."""
     network = copy.deepcopy(instance)
+    kept = {id(p) for p in network.parameters() if not p.requires_grad}
+    if head_only:
+        kept = {id(p) for p in network.parameters()} - layers_of_part(network, "head", trained=False)
     for name, module in network.named_modules():
+        own = [id(p) for p in module.parameters(recurse=False)]
         reset = getattr(module, "reset_parameters", None)
+        if (own or head_only) and kept.issuperset(own):
+            continue
         if callable(reset):
             reset()
-        elif next(module.parameters(recurse=False), None) is not None:
+        elif own:
             raise CoterieError(
                 f"model: layer '{name or type(module).__name__}' has parameters but no reset_parameters(), so the "
                 "instance cannot be initialised from the seed; pass a function that builds it: model=lambda: Net()",

@@ -21,7 +21,7 @@ def positions(network: nn.Module, part: Part) -> Tensor:
     if part == "all":
         wanted = {id(p) for _, p in named}
     elif isinstance(part, str):
-        wanted = _layers(network, part) or {id(p) for _, p in named}  # no such layer: the whole model
+        wanted = layers_of_part(network, part) or {id(p) for _, p in named}  # no such layer: the whole model
     else:
         wanted = _by_name(network, [name for name, _ in named], part)
     spans, start = [], 0
@@ -32,16 +32,24 @@ def positions(network: nn.Module, part: Part) -> Tensor:
     return torch.cat(spans)
 
 
-def _layers(network: nn.Module, part: Literal["classifier", "head", "last_weight"]) -> set[int]:
-    """The parameters of linear layers: of all, of the last one, or the weight of that; empty where there is none."""
-    own = [(m, [p for p in m.parameters(recurse=False) if p.requires_grad]) for m in network.modules()]
+def layers_of_part(
+    network: nn.Module, part: Literal["classifier", "head", "last_weight"], trained: bool = True
+) -> set[int]:
+    """The parameters of linear layers, by id: of all, of the last one, or the weight of that; empty where there is none.
+
+    trained: only those that are trained.
+    """
+    own = [
+        (m, [p for p in m.parameters(recurse=False) if p.requires_grad or not trained]) for m in network.modules()
+    ]
     layers = [(m, params) for m, params in own if params]
     linear = [(m, params) for m, params in layers if isinstance(m, nn.Linear)]
     if part == "classifier":
         return {id(p) for _, params in linear for p in params}
     if part == "head":
         return {id(p) for p in (linear or layers)[-1][1]}
-    weights = [m.weight for m, _ in linear if isinstance(m, nn.Linear) and m.weight.requires_grad]
+    # A layer with an adapter has no weight of its own: what is called so there is computed.
+    weights = [m.weight for m, params in linear if any(p is m.weight for p in params)]
     return {id(weights[-1])} if weights else set()
 
 

@@ -78,7 +78,8 @@ def work(model: Model, federation: Federation, local: Local, sizes: Sizes) -> fl
     batch = n if local.batch == "full" else min(float(local.batch), n)
     steps = local.steps or (local.epochs or 1) * max(1.0, n / batch)
     dense = layers_of(model) is not None
-    per_sample = 3.0 * model.parameters * (1 if dense else USES)  # forward, and twice backward
+    used = model.parameters + model.frozen_size
+    per_sample = 3.0 * used * (1 if dense else USES)  # forward, and twice backward
     per_step = (STEP_TOGETHER if dense else STEP_ALONE) + batch * per_sample
     return sizes.rounds * sizes.per_round * steps * per_step
 

@@ -26,11 +26,12 @@ from coterie.methods.contract import Method
 from coterie.methods.hard_clusters import Clusters
 from coterie.serving.forget_files import Who, scrub_files, source_of, still_named, without
 from coterie.training import checkpoint, lineage
+from coterie.training.build import AnyModel
 from coterie.training.config import read_file
 from coterie.training.evaluation import client_weights
 from coterie.training.going_back import abandoned, saves_of
 from coterie.training.going_on import locked
-from coterie.training.loading import AnyModel, RunParts, parts_of
+from coterie.training.loading import RunParts, parts_of
 from coterie.training.scrub import alone, without_clients
 
 FORMAT = "coterie-forgotten-1"

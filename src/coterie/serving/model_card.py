@@ -161,7 +161,10 @@ def _facts(result: Result[Any], subject: Subject) -> Iterator[tuple[str, str]]:
             yield f"{column.name} missing", "accepted: NaN"
     name = type(result.model.blueprint).__name__
     build = getattr(result.model.build, "func", None)
-    yield "network", f"{name if build is None else build}, {result.model.parameters:,} trainable parameters"
+    frozen = result.model.frozen_size
+    rest = f"; {frozen:,} frozen, sha256 {result.model.frozen[:16]}" if frozen else ""
+    many = f"{result.model.parameters:,} trainable parameters{rest}"
+    yield "network", f"{name if build is None else build}, {many}"
 
 
 def _column_names(result: Result[Any], subject: Subject) -> tuple[str, ...]:

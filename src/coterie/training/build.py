@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from torch import nn
@@ -23,6 +23,7 @@ from coterie.data.validation_split import with_validation
 from coterie.methods.contract import Method
 from coterie.training.config import DataConfig, Named, RunConfig, Tree
 from coterie.training.local_settings import completed
+from coterie.training.tuned import Tuned, separated, spelled, tuned
 from coterie.zoo import Architecture
 
 
@@ -59,24 +60,31 @@ def as_method(method: Any) -> Any:
     return method
 
 
-def as_model(model: str | Model | Architecture | nn.Module | Callable[[], nn.Module], federation: Shaped) -> Model:
+AnyModel: TypeAlias = str | Model | Architecture | nn.Module | Callable[[], nn.Module] | Tuned
+
+
+def as_model(model: AnyModel, federation: Shaped) -> Model:
     """A model, from a name of the zoo or one of its architectures, a network or a function that builds one."""
-    if isinstance(model, str):
-        return named_model(model, {}, federation)
-    made: Any = model() if isinstance(model, type) and issubclass(model, Architecture) else model
+    how = model if isinstance(model, Tuned) else Tuned(model)
+    if isinstance(how.network, str):
+        return how.of(named_model(how.network, {}, federation))
+    made: Any = how.network
+    made = made() if isinstance(made, type) and issubclass(made, Architecture) else made
     if isinstance(made, Architecture):
-        return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
-    return Model.of(made, loss_of(federation))
+        return how.of(Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation)))
+    return how.of(Model.of(made, loss_of(federation), how.train))
 
 
 def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
     """A model of the zoo, or a user's `module:Net`, built for the federation's shapes."""
-    made = MODELS.build(name, params)
+    own, what = separated(params)
+    made = MODELS.build(name, own)
+    how = tuned(made, what)
     if isinstance(made, Model):
-        return made
+        return how.of(made)
     if isinstance(made, nn.Module):
-        return Model.of(made, loss_of(federation))
-    return Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation))
+        return how.of(Model.of(made, loss_of(federation), how.train))
+    return how.of(Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation)))
 
 
 # ------------------------------------------------------------------------------------ from a configuration
@@ -103,9 +111,10 @@ def resolved(config: RunConfig, method: Method[Any]) -> Tree:
 def method_and_model(config: NamesMethod, made: Method[Any]) -> Tree:
     """Both with every parameter spelled out."""
     method, model = config.method, config.model
+    own, what = separated(model.params)
     return {
         "method": {"name": method.name} | method.params | _spelled(made, method.params),
-        "model": {"name": model.name} | model.params | _spelled(MODELS.build(model.name, model.params), model.params),
+        "model": {"name": model.name} | own | _spelled(MODELS.build(model.name, own), own) | spelled(what),
     }
 
 

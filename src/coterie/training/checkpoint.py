@@ -30,6 +30,8 @@ from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
 from coterie.core.earlier_runs import todays_description, todays_state
 from coterie.core.errors import CoterieError
 from coterie.core.files import replace_durably
+from coterie.core.model import Model
+from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"
 
@@ -107,13 +109,18 @@ Earlier: TypeAlias = Callable[[str], bool]  # whether an identity is that of the
 
 
 def load_newest(
-    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
+    saves: Sequence[Path],
+    template: object,
+    method: object,
+    belongs: Mapping[str, str],
+    earlier: Earlier | None = None,
+    model: Model | None = None,
 ) -> tuple[Checkpoint, list[Path]]:
     """The newest of these checkpoints (oldest first) that is not damaged, and the damaged ones after it."""
     damaged: list[Path] = []
     for path in reversed(saves):
         try:
-            return load(path, template, method, belongs, earlier), damaged
+            return load(path, template, method, belongs, earlier, model), damaged
         except DamagedError:
             damaged.append(path)
     names = ", ".join(path.name for path in reversed(damaged))
@@ -121,21 +128,37 @@ def load_newest(
 
 
 def newest(
-    saves: Sequence[Path], template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
+    saves: Sequence[Path],
+    template: object,
+    method: object,
+    belongs: Mapping[str, str],
+    earlier: Earlier | None = None,
+    model: Model | None = None,
 ) -> Checkpoint:
     """The newest checkpoint that is not damaged; those that are, are named in a warning."""
-    found, damaged = load_newest(saves, template, method, belongs, earlier)
+    found, damaged = load_newest(saves, template, method, belongs, earlier, model)
     for file in damaged:
         warnings.warn(f"{file}: damaged; this is the run as of round {found.round}", stacklevel=2)
     return found
 
 
 def load(
-    path: Path, template: object, method: object, belongs: Mapping[str, str], earlier: Earlier | None = None
+    path: Path,
+    template: object,
+    method: object,
+    belongs: Mapping[str, str],
+    earlier: Earlier | None = None,
+    model: Model | None = None,
 ) -> Checkpoint:
-    """Read a checkpoint of this run; that of another run is refused with the reason."""
+    """Read a checkpoint of this run; that of another run is refused with the reason.
+
+    model: to read one of 0.1, whose vectors have frozen parameters in them; they are taken out.
+    """
     header, tensors = _content(path)
     theirs, damaged = _said(path, header), DamagedError(f"{path}: damaged, or not a checkpoint")
+    if model is not None and frozen_inside(theirs.get("model", ""), model):
+        tensors = without_frozen(path, tensors, model)
+        theirs |= {"model": belongs.get("model", theirs["model"])}
     for key, mine in belongs.items():
         if key == "data" and earlier is not None and earlier(theirs.get(key, "")):
             continue

@@ -29,6 +29,7 @@ from coterie.core.yaml_text import YamlError, parse_yaml
 from coterie.data.federate import makes_clients
 from coterie.engines.factory import EngineName
 from coterie.training.settings import Settings
+from coterie.training.tuned import KEYS
 
 Tree = dict[str, Any]  # a YAML document, before it is validated
 
@@ -223,5 +224,7 @@ def _rename(node: Tree, kind: str, name: str, said: set[str]) -> None:
         if owned and asked and not {"data.partition", "data.partition.name"} & said:
             given = {key.rpartition(".")[2] for key in said}
             node["partition"] = {"name": "natural"} | {k: v for k, v in node["partition"].items() if k in given}
+    if kind == "model":
+        known |= set(KEYS)
     for key in set(node) - known - {"name"}:
         del node[key]

@@ -18,14 +18,14 @@ from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage, serving_file
 from coterie.training.assembly import EngineRequest, Output, assemble
-from coterie.training.build import Components, build_addition, build_data, build_method, named_model
+from coterie.training.build import AnyModel, Components, build_addition, build_data, build_method, named_model
 from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, Tree, read, read_file
 from coterie.training.events import Listener
 from coterie.training.execute import execute
 from coterie.training.going_back import go_back
 from coterie.training.going_on import Clients, check_not_stopped, joined_with, locked, rounds_of, write_addition
-from coterie.training.loading import TRUST, AnyModel, made_in_python
+from coterie.training.loading import TRUST, made_in_python
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.run_directory import check_directory

@@ -35,11 +35,10 @@ from coterie.engines.factory import EngineName, local_of
 from coterie.methods.fedavg import FedAvg
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
-from coterie.training.build import as_model
+from coterie.training.build import AnyModel, as_model
 from coterie.training.contrast import Contrast, contrasts
 from coterie.training.job import Job
 from coterie.training.settings import Settings
-from coterie.zoo import Architecture
 
 STEPS = (1, 10, 50)  # local steps that are tried; where clusters predict best is used
 SKETCH = 256  # numbers that stand for an update
@@ -139,7 +138,7 @@ class Inspection:
 @explained_call
 def inspect(
     federation: Federation | Sequence[tuple[ArrayLike, ...]],
-    model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
+    model: AnyModel = "mlp",
     *,
     local: Local | None = None,
     seed: int = 0,

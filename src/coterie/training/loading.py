@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
-from torch import nn
 
 from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
@@ -25,7 +24,7 @@ from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, serving_file
-from coterie.training.build import as_method, as_model, build_data, build_method, named_model
+from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, named_model
 from coterie.training.config import RunConfig, read
 from coterie.training.data_record import DataRecord, Described
 from coterie.training.evaluation import client_weights, evaluate, evaluate_newcomers
@@ -40,10 +39,9 @@ from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
 from coterie.training.trust import check_trust
-from coterie.zoo import Architecture
+from coterie.training.tuned import separated, tuned
 
 TRUST = 'coterie.load(dir, trust=["{name}"])'
-AnyModel = str | Model | Architecture | nn.Module | Callable[[], nn.Module]
 
 
 def load_run(
@@ -169,7 +167,8 @@ def made_in_python(
     used = as_method(method) if recorded_method is None or method else serving_file.rebuilt(METHODS, recorded_method)
     if model is not None or recorded_model is None:
         return known, used, as_model(model, known)
-    return known, used, as_model(serving_file.rebuilt(MODELS, recorded_model), known)
+    own, what = separated(recorded_model)
+    return known, used, as_model(tuned(serving_file.rebuilt(MODELS, own), what), known)
 
 
 def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any]:
@@ -178,7 +177,7 @@ def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any
     if isinstance(known, DataRecord):
         known = known.without(history.forgotten)
     earlier = lineage.is_earlier(history, known)
-    saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings), earlier)
+    saved = checkpoint.newest(saves, template, method, belongs(method, model, known, settings), earlier, model)
     if isinstance(known, DataRecord):
         known = _as_saved(known, saved.data, history)
     saved = without_forgotten(saved, history.forgotten, partial(client_weights, settings, known))

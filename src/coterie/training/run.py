@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack, get_type_hints
 
 from numpy.typing import ArrayLike
-from torch import nn
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import ArgumentError, CoterieError
-from coterie.core.model import Model
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.data.validation_split import with_validation
@@ -22,12 +20,11 @@ from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble
-from coterie.training.build import as_method, as_model
+from coterie.training.build import AnyModel, as_method, as_model
 from coterie.training.events import Listener
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.settings import Settings, SettingsOptions
-from coterie.zoo import Architecture
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,7 +47,7 @@ def _with_settings(function: Function) -> Function:
 def run(
     method: str | Method[Any] = "halves",
     federation: Federation | Sequence[tuple[ArrayLike, ...]] | None = None,
-    model: str | Model | Architecture | nn.Module | Callable[[], nn.Module] = "mlp",
+    model: AnyModel = "mlp",
     *,
     engine: EngineName | Engine = "auto",
     workers: int | None = None,
@@ -65,7 +62,8 @@ def run(
         run(federation=clients), it is Halves, which needs no number of clusters.
     federation: a Federation, or a list of (x, y) per client; required.
     model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
-        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`.
+        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`. To train a part of it:
+        `coterie.Tuned("mlp", train="head")`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
     sampling: "fixed" draws as many clients as that; "poisson" draws each client by a coin of its own.

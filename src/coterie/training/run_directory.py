@@ -74,13 +74,20 @@ def describe(method: object) -> str:
     return f"{type(method).__qualname__}({', '.join(shown)})"
 
 
+def describe_model(model: Model) -> str:
+    """A model in one line: its size, its loss, its layers and, where a part of it is frozen, the hash of that."""
+    network = f"network {zlib.crc32(repr(model.blueprint).encode()):08x}"
+    frozen = f", frozen {model.frozen[:16]}" if model.frozen else ""
+    return f"{model.size} numbers, {model.loss}, {network}{frozen}"
+
+
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
     free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
         "method": describe(method),
-        "model": f"{model.size} numbers, {model.loss}, network {zlib.crc32(repr(model.blueprint).encode()):08x}",
+        "model": describe_model(model),
         "data": clients.identity(),
     }
 
@@ -188,7 +195,7 @@ class RunDirectory:
         try:
             history = lineage.read(self.path)
             earlier = lineage.is_earlier(history, self._clients)
-            last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs, earlier)
+            last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs, earlier, self._model)
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
         for file in damaged:

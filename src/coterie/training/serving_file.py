@@ -22,6 +22,7 @@ from coterie.core.model import Model
 from coterie.core.registry import METHODS, MODELS, Catalogue
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord, Json
+from coterie.training.tuned import recorded
 
 FILE, FORMAT = "serving.json", "coterie-serving-1"
 
@@ -51,9 +52,15 @@ def contents(data: Federation, method: object | None, model: Model | None) -> Js
     return {
         "format": FORMAT,
         "method": _named(METHODS, method),
-        "model": _named(MODELS, architecture),
+        "model": None if model is None else _model(model, architecture),
         "data": DataRecord.of(data).to_json(),
     }
+
+
+def _model(model: Model, architecture: object | None) -> Json | None:
+    """The network by name, and what of it is trained."""
+    named = _named(MODELS, architecture)
+    return None if named is None else named | recorded(model.train, model.adapters)
 
 
 def read(path: Path, source: Callable[[], Federation] | None) -> ServingFile | None:

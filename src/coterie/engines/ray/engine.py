@@ -91,7 +91,7 @@ class Ray:
         import ray
 
         self._ray, self._workers, self._failed, self._silent = ray, workers, 0, 0
-        self._row = (model.size, next(model.blueprint.parameters()).dtype)
+        self._row = (model.size, model.dtype)
         self._actors: list[_Actor] = []
         self._starting: dict[Any, Any] = {}  # by the reference that signals that it is ready
         self._head, self._gone = ray.get_runtime_context().gcs_address, False

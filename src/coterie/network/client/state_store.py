@@ -48,6 +48,12 @@ class StateStore(Protocol):
     def versions(self, run: str) -> list[int]:
         """The versions that are kept, oldest first."""
 
+    def frozen(self, hash: str) -> Tensor | None:
+        """What is frozen of a network, as received from a server (bytes); None if it never was, or is lost."""
+
+    def keep_frozen(self, hash: str, values: Tensor) -> None:
+        """Keep what a server sent of a network, for all runs to come."""
+
 
 def remove_unused_versions(store: StateStore, run: str, base: int | None, since: int) -> None:
     """Delete versions that will not be needed: those after the one the server knows of, and those replaced before round
@@ -56,6 +62,9 @@ def remove_unused_versions(store: StateStore, run: str, base: int | None, since:
     never = [version for version in there if base is None or version > base]
     old = [version for version in there if version not in never and round_of(version) < since]
     store.forget(run, [*never, *old[:-1]])
+
+
+FROZEN = "frozen-parts"  # a directory beside those of runs, whose names have letters and digits only
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,20 @@ class DirectoryStore:
 
     def write(self, run: str, version: int, values: Mapping[str, Tensor]) -> None:
         """See `StateStore.write`."""
-        file = self._file(run, version)
+        self._save(self._file(run, version), values)
+
+    def frozen(self, hash: str) -> Tensor | None:
+        """See `StateStore.frozen`."""
+        try:
+            return safetensors.torch.load_file(self.path / FROZEN / f"{hash}.safetensors")["bytes"]
+        except (OSError, KeyError, safetensors.SafetensorError):
+            return None
+
+    def keep_frozen(self, hash: str, values: Tensor) -> None:
+        """See `StateStore.keep_frozen`."""
+        self._save(self.path / FROZEN / f"{hash}.safetensors", {"bytes": values})
+
+    def _save(self, file: Path, values: Mapping[str, Tensor]) -> None:
         part = file.with_name(file.name + ".part")
         try:
             make_directory(file.parent, mode=0o700)

@@ -30,6 +30,7 @@ from coterie.network.protocol.messages import (
     NAMES,
     PROTOCOL,
     ClientInfo,
+    FrozenWanted,
     Hello,
     ModelSpec,
     Refusal,
@@ -79,7 +80,7 @@ class ClientWorker:
         """The reply to a message; any error becomes a refusal with the reason."""
         try:
             asked = read_as_client(payload, self.limits)
-            reply = self.info() if isinstance(asked, Hello) else self._carry_out(asked)
+            reply = self.info() if isinstance(asked, Hello) else self._prepared(asked) or self._carry_out(asked)
         except Exception as error:
             refusal = Refusal.of(error)
             self.say(f"refused: {refusal.reason}")
@@ -104,11 +105,29 @@ class ClientWorker:
             classes=_together(data.class_names),
         )
 
+    def _prepared(self, request: VisitRequest) -> FrozenWanted | None:
+        """Build the network, with what is frozen of it; where that is neither here nor in the request, ask for it."""
+        spec, sent = request.network, request.frozen
+        if spec in self._runners:
+            return None
+        model = self._model(spec)
+        if model.frozen != spec.frozen:
+            values = self.store.frozen(spec.frozen) if sent is None else sent
+            if values is None:
+                return FrozenWanted(PROTOCOL, request.run, request.client, spec.frozen)
+            model = model.with_frozen(values)
+            if model.frozen != spec.frozen:
+                raise CoterieError("the frozen part that was sent is not that of the network", code="model-frozen")
+            if sent is not None:
+                self.store.keep_frozen(spec.frozen, sent)
+        self._runners = {spec: TaskRunner(model)}
+        return None
+
     def _carry_out(self, request: VisitRequest) -> VisitReply:
         remove_unused_versions(self.store, request.run, request.base, request.since)
         kept, afresh = self._kept(request)
         with one_thread(), torch.random.fork_rng(devices=[]):
-            runner = self._runner(request.network)
+            runner = self._runners[request.network]
             if self.guard is None:
                 done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
                 self._save_model(runner, request, kept)
@@ -148,11 +167,6 @@ class ClientWorker:
         kept = self.store.read(request.run, request.base)
         return ({}, True) if kept is None else (kept, False)
 
-    def _runner(self, asked: ModelSpec) -> TaskRunner:
-        if asked not in self._runners:
-            self._runners = {asked: TaskRunner(self._model(asked))}
-        return self._runners[asked]
-
     def _model(self, asked: ModelSpec) -> Model:
         if asked.name not in MODELS.places and asked.name not in self.trusted:
             raise CoterieError(
@@ -180,5 +194,11 @@ class ClientWorker:
                 f"the server's network has {asked.size} numbers, built here it has {model.size}: "
                 "install the same versions on both sides",
                 code="model-size",
+            )
+        if bool(model.frozen) != bool(asked.frozen):
+            raise CoterieError(
+                "of the server's network a part is frozen that is not here, or the other way about: install the same "
+                "versions on both sides",
+                code="model-frozen",
             )
         return model

@@ -1,11 +1,18 @@
-"""The messages between server and client: Hello and ClientInfo, VisitRequest and VisitReply, or a Refusal."""
+"""The messages between server and client: Hello and ClientInfo, VisitRequest and VisitReply, or a Refusal.
+
+What is frozen of a network is not sent with its models. A client builds the network and compares the hash; if it
+differs, the client answers a VisitRequest with FrozenWanted, and gets the request again with the frozen part, once.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import torch
+from torch import Tensor
 
 from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.core.client_table import ByClient
@@ -22,6 +29,7 @@ __all__ = [
     "TO_CLIENT",
     "TO_SERVER",
     "ClientInfo",
+    "FrozenWanted",
     "Hello",
     "ModelSpec",
     "Refusal",
@@ -38,7 +46,8 @@ if TYPE_CHECKING:
     from coterie.core.model import Shaped
     from coterie.training.config import Named
 
-PROTOCOL = 3  # both sides must have the same; Hello and Refusal are the same in all versions
+PROTOCOL = 4  # both sides must have the same; Hello and Refusal are the same in all versions
+HASH = re.compile(r"|[0-9a-f]{64}")  # SHA-256
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
 REASON = 500  # characters
 NAMES = 2000  # characters
@@ -114,16 +123,19 @@ class ModelSpec:
     outputs: int
     loss: Loss
     size: int  # P, by which both sides know that they have built the same
+    frozen: str = ""  # the hash of what is frozen, which is not in the vectors that are sent; empty: nothing is
 
     def __post_init__(self) -> None:
         _counts("input_shape", 1, *self.input_shape)
         _counts("outputs, size", 1, self.outputs, self.size)
+        if not HASH.fullmatch(self.frozen):
+            raise WireError("frozen: the hash of the network's frozen part is not one")
 
 
 def model_spec(named: Named, data: Shaped, model: Model) -> ModelSpec:
     """How clients build this model."""
     params = json.dumps(named.params, sort_keys=True)
-    return ModelSpec(named.name, params, data.input_shape, data.outputs, model.loss, model.size)
+    return ModelSpec(named.name, params, data.input_shape, data.outputs, model.loss, model.size, model.frozen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +151,14 @@ class VisitRequest:
     base: int | None  # the version of the client's state that the server last heard of
     since: int  # the earliest round that the server may go back to
     network: ModelSpec
+    frozen: Tensor | None = None  # the bytes of what is frozen, for a client that said that it needs them
 
     def __post_init__(self) -> None:
         check_name(self.run, "run")
         _counts("client, since", 0, self.client, self.since)
         _version(self.base)
+        if self.frozen is not None and (self.frozen.dtype != torch.uint8 or self.frozen.ndim != 1):
+            raise WireError("frozen: bytes were expected")
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +178,22 @@ class VisitReply:
         check_name(self.run, "run")
         _counts("client, round, task", 0, self.client, self.round, self.task)
         _version(self.wrote)
+
+
+@dataclass(frozen=True)
+class FrozenWanted:
+    """Client to server: the network as built here has another frozen part, and the right one was never received."""
+
+    protocol: int
+    run: str
+    client: int
+    frozen: str  # the hash of the part that is needed
+
+    def __post_init__(self) -> None:
+        check_name(self.run, "run")
+        _counts("client", 0, self.client)
+        if not self.frozen or not HASH.fullmatch(self.frozen):
+            raise WireError("frozen: the hash of the network's frozen part is not one")
 
 
 @dataclass(frozen=True)
@@ -186,7 +217,13 @@ TO_CLIENT: tuple[type, ...] = (
     *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Local, ByClient),
     *(All, Row, Pick, Best, Mix, Own, Estimated, Posterior),
 )
-TO_SERVER: tuple[type, ...] = (ClientInfo, VisitReply, Refusal, FitAnswer, ScoreAnswer, EvaluateAnswer)
+TO_SERVER: tuple[type, ...] = (
+    *(ClientInfo, VisitReply, FrozenWanted, Refusal),
+    *(FitAnswer, ScoreAnswer, EvaluateAnswer),
+)
+
+
+FromClient: TypeAlias = ClientInfo | VisitReply | FrozenWanted | Refusal
 
 
 def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRequest:
@@ -200,12 +237,12 @@ def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRe
     return found
 
 
-def read_as_server(payload: Payload, limits: Limits = LIMITS) -> ClientInfo | VisitReply | Refusal:
+def read_as_server(payload: Payload, limits: Limits = LIMITS) -> FromClient:
     """Decode and check a message of a client. Whether a reply answers the request is checked by `check_answers`."""
     found = decode(payload, TO_SERVER, limits)
-    if not isinstance(found, ClientInfo | VisitReply | Refusal):
+    if not isinstance(found, FromClient):
         raise WireError(
-            f"a client sends a ClientInfo, a VisitReply or a Refusal, not a {type(found).__name__}",
+            f"a client sends a ClientInfo, a VisitReply, a FrozenWanted or a Refusal, not a {type(found).__name__}",
             code="wire-unexpected",
         )
     if not isinstance(found, Refusal):

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
-from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.naming import client_name
-from coterie.core.tasks import Evaluate, Task
+from coterie.core.tasks import Task
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
 from coterie.network.protocol.messages import (
     PROTOCOL,
     ClientInfo,
+    FrozenWanted,
     Hello,
     ModelSpec,
     Refusal,
@@ -31,6 +32,7 @@ from coterie.network.protocol.messages import (
 from coterie.network.protocol.per_client import answer_limits, check_answers, for_client
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode
 from coterie.network.security.audit import AuditEntry, no_audit
+from coterie.network.server.announced import check_size
 from coterie.network.server.bans import Bans, UnableError
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import Network
@@ -56,10 +58,11 @@ class _PendingNodes:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A client whose reply is awaited, and the tasks it was sent."""
+    """A client whose reply is awaited, and the tasks it was sent; frozen: with what is frozen of the network."""
 
     client: int
     tasks: tuple[Task | None, ...]
+    frozen: bool = False
 
 
 class NetworkEngine:
@@ -83,6 +86,7 @@ class NetworkEngine:
         self.memory = Memory()
         self.traffic = Traffic()
         self.network: ModelSpec | None = None  # the model that clients train; set before the first visit
+        self.frozen: Callable[[], Tensor] | None = None  # the bytes of what is frozen of it, for clients that need them
         self.registry, self._transport, self._settings, self._keys = registry, transport, network, keys
         self._keep_rounds, self._say, self._note = keep_rounds, say, note
         self._pending = _PendingNodes()
@@ -220,8 +224,9 @@ class NetworkEngine:
             for message_id, what in arrived:
                 who = waiting.pop(message_id)
                 try:
-                    self._accept(visit, who, what, answers)
-                    answered += 1
+                    again = self._accept(visit, who, what, answers)
+                    waiting |= {} if again is None else self._request_all(visit, [again], missing)
+                    answered += again is None
                 except WireError as error:
                     missing[who.client] = Missing(who.client, str(error))
                     self._say(f"{client_name(self.registry.names, who.client)}: {error}")
@@ -254,15 +259,20 @@ class NetworkEngine:
             missing[client] = Missing(client, "not connected")
         for first in range(0, len(there), AT_ONCE):
             some = [_Asked(client, for_client(visit, client)) for client in there[first : first + AT_ONCE]]
-            messages = [
-                Outgoing(node, encode(self._request(visit, who), self._settings.compress), self._limits(who))
-                for who, node in ((who, self.registry.here[who.client]) for who in some)
-            ]
-            for who, message_id in zip(some, self._send(messages, self._settings.deadline), strict=True):
-                if message_id is None:
-                    missing[who.client] = Missing(who.client, "the request could not be sent")
-                else:
-                    waiting[message_id] = who
+            waiting |= self._request_all(visit, some, missing)
+        return waiting
+
+    def _request_all(self, visit: Visit, some: Sequence[_Asked], missing: dict[int, Missing]) -> dict[str, _Asked]:
+        messages = [
+            Outgoing(node, encode(self._request(visit, who), self._settings.compress), self._limits(who))
+            for who, node in ((who, self.registry.here[who.client]) for who in some)
+        ]
+        waiting: dict[str, _Asked] = {}
+        for who, message_id in zip(some, self._send(messages, self._settings.deadline), strict=True):
+            if message_id is None:
+                missing[who.client] = Missing(who.client, "the request could not be sent")
+            else:
+                waiting[message_id] = who
         return waiting
 
     def _request(self, visit: Visit, who: _Asked) -> VisitRequest:
@@ -277,6 +287,7 @@ class NetworkEngine:
             base=None if version is None else int(version),
             since=max(visit.moment.round - self._keep_rounds, 0),
             network=self._plan,
+            frozen=self.frozen() if who.frozen and self.frozen is not None else None,
         )
 
     @property
@@ -285,35 +296,27 @@ class NetworkEngine:
             raise CoterieError("the network must be set before clients are visited", code="model-not-set")
         return self.network
 
-    def _accept(self, visit: Visit, who: _Asked, what: Payload | NoReply, answers: ReplyBuilder) -> None:
-        """Accept a valid reply; a `WireError` says why it is not valid."""
+    def _accept(self, visit: Visit, who: _Asked, what: Payload | NoReply, answers: ReplyBuilder) -> _Asked | None:
+        """Accept a valid reply; a `WireError` says why it is not valid. Returns what to ask instead, if it lacks it."""
         report, client = self._opened(what, self._limits(who)), who.client
+        if isinstance(report, FrozenWanted):
+            if who.frozen or (report.client, report.frozen) != (client, self._plan.frozen):
+                raise WireError("asked for a frozen part that it has, or that is not of this network")
+            self._say(f"{client_name(self.registry.names, client)}: is sent what is frozen of the network, once")
+            return replace(who, frozen=True)
         if not isinstance(report, VisitReply):
             raise WireError("did not answer with a VisitReply")
         meant = (self.registry.run, client, visit.moment.round, visit.moment.task)
         if (report.run, report.client, report.round, report.task) != meant:
             raise WireError("answered a different request")
         check_answers(report.answers, who.tasks, self._plan.size, norm=self._settings.norm)
-        self._check_size(client, report, who.tasks)
+        check_size(self.registry, client, report, who.tasks)
         if report.afresh:
             self._say(f"{client_name(self.registry.names, client)} had lost its state and started with a new one")
         if visit.keep and report.wrote is not None:
             self.memory.write(client, {VERSION: torch.tensor(report.wrote)})
         answers.add(client, report.answers)
-
-    def _check_size(self, client: int, report: VisitReply, tasks: Sequence[Task | None]) -> None:
-        """A client's weight is the sample count it announced. If its data changed, it must introduce itself again."""
-        said, tested = self.registry.known[client].train, self.registry.known[client].test
-        for task, answer in zip(tasks, report.answers, strict=True):
-            halves = (said // 2, said - said // 2) if isinstance(task, Evaluate) and task.half is not None else ()
-            if isinstance(answer, EvaluateAnswer) and answer.n not in (0, said, tested, *halves):
-                raise WireError(
-                    f"was evaluated on {answer.n} samples, but announced {said} for training and {tested} for tests",
-                    code="wire-answer-invalid",
-                )
-            if isinstance(answer, FitAnswer | ScoreAnswer) and answer.n != said:
-                self.registry.here.pop(client, None)
-                raise UnableError(f"trained on {answer.n} samples, but announced {said}")
+        return None
 
     def _limits(self, who: _Asked) -> Limits:
         """How large the reply of a client may be, given its tasks."""

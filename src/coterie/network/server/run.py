@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,4 +77,5 @@ def _model(engine: NetworkEngine, config: ServerConfig) -> Model:
         raise CoterieError("no client has said what its data looks like", code="clients-absent")
     model = named_model(config.model.name, config.model.params, shape)
     engine.network = model_spec(config.model, shape, model)
+    engine.frozen = partial(model.layout.frozen_bytes, model.blueprint)
     return model

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.ensemble import Ensemble, combined
-from coterie.core.model import Model, Replica, channels_last, flatten
+from coterie.core.model import Model, Replica, channels_last
 
 FEW = 64  # samples, of which even images are one batch
 
@@ -81,7 +81,7 @@ class ReadyNetworks:
         parts = list(network.networks) if isinstance(network, Ensemble) else [network]
         mixture = network.mixture if isinstance(network, Ensemble) else None
         average = isinstance(network, Ensemble) and network.average
-        thetas = [flatten(part) for part in parts]
+        thetas = [self._model.vector(part) for part in parts]
         digest = _digest([*thetas, *([] if mixture is None else [mixture])], average, mixture is None)
         if digest not in self._shared:
             replicas = tuple(self._model.replica().load(theta) for theta in thetas)

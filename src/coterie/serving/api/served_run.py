@@ -134,8 +134,10 @@ class ServedRun:
 
     @cached_property
     def _per_row(self) -> float:
-        images = any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in self.result.model.blueprint.modules())
-        return self.result.model.size * (100.0 if images else 1.0)  # a convolution uses its weights at every pixel
+        model = self.result.model
+        images = any(isinstance(m, torch.nn.modules.conv._ConvNd) for m in model.blueprint.modules())
+        used = model.size + model.frozen_size
+        return used * (100.0 if images else 1.0)  # a convolution uses its weights at every pixel
 
     def _place(self, asked: PredictRequest) -> Place:
         if asked.client is None:

@@ -1,0 +1,81 @@
+"""A network and what of it is trained, wherever a model is given in Python; a configuration says it under `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from coterie.core.adapters import Adapters, Train, as_train
+from coterie.core.constructors import explained
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model
+from coterie.core.validation import explain
+from coterie.zoo import Architecture
+
+KEYS = ("train", "adapters")  # of a model in a configuration: every network has them
+
+
+@explained
+@dataclass(frozen=True)
+class Tuned:
+    """A network of which a part is trained: `Tuned("mlp", train="head")`.
+
+    network: as for `coterie.run`: a name, an architecture of the zoo, a function that builds a network, an instance.
+    train: head, classifier, adapters, all, or names of parameters or modules: ("encoder.layer.5", "*.bias").
+    adapters: their layers and size, for train="adapters".
+    """
+
+    network: str | Model | Architecture | nn.Module | Callable[[], nn.Module]
+    train: Train = "all"
+    adapters: Adapters = field(default_factory=Adapters)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "train", as_train(self.train))
+        if self.adapters != Adapters() and self.train != "adapters":
+            raise CoterieError(
+                f"adapters: are for train: adapters, this is {self.train}; leave one of the two out",
+                code="config-conflict",
+            )
+
+    def of(self, model: Model) -> Model:
+        """The model with this part trained."""
+        if self == Tuned(self.network):
+            return model
+        return replace(model, train=self.train, adapters=self.adapters)
+
+
+def separated(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters of a network itself, and those that say what of it is trained."""
+    own = {key: value for key, value in params.items() if key not in KEYS}
+    return own, {key: value for key, value in params.items() if key in KEYS}
+
+
+def tuned(network: Any, params: Mapping[str, Any]) -> Tuned:
+    """From the keys of a configuration."""
+    try:
+        adapters = TypeAdapter(Adapters).validate_python(params.get("adapters", {}))
+    except ValidationError as error:
+        raise explain(error, "model.adapters", Adapters) from None
+    return Tuned(network, as_train(params.get("train", "all")), adapters)
+
+
+def spelled(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration with every default written out; nothing where there are none."""
+    if not params:
+        return {}
+    what = tuned("", params)
+    return recorded(what.train, what.adapters)
+
+
+def recorded(train: Train, adapters: Adapters) -> dict[str, Any]:
+    """As the keys of a configuration: nothing where all is trained."""
+    if train == "all":
+        return {}
+    out: dict[str, Any] = {"train": train if isinstance(train, str) else list(train)}
+    if train == "adapters":
+        out["adapters"] = TypeAdapter(Adapters).dump_python(adapters, mode="json")
+    return out
