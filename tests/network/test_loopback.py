@@ -71,8 +71,16 @@ def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout(0.2), nn.Linear(5, 2))
 
 
+def frozen() -> nn.Module:
+    """Half of it is frozen and never sent."""
+    made = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 2))
+    made.get_submodule("0").requires_grad_(False)
+    return made
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     "plain": Scenario(),
+    "frozen": Scenario(build=frozen),
     "kept": Scenario(local=Local(batch=4, lr=0.05, momentum=0.9, keep_optimizer=True), participation=0.6),
     "normed": Scenario(build=normed, compress=True),
 }

@@ -43,7 +43,6 @@ class Layout:
             found.update(bits(t).numpy().data)
         return found.hexdigest()
 
-
     def frozen_bytes(self, network: nn.Module) -> Tensor:
         """The values of what is frozen, end to end."""
         return torch.cat([bits(t) for t in self.outside(network)])

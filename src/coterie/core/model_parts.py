@@ -39,9 +39,7 @@ def layers_of_part(
 
     trained: only those that are trained.
     """
-    own = [
-        (m, [p for p in m.parameters(recurse=False) if p.requires_grad or not trained]) for m in network.modules()
-    ]
+    own = [(m, [p for p in m.parameters(recurse=False) if p.requires_grad or not trained]) for m in network.modules()]
     layers = [(m, params) for m, params in own if params]
     linear = [(m, params) for m, params in layers if isinstance(m, nn.Linear)]
     if part == "classifier":

@@ -7,6 +7,7 @@ round goes on without it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +45,7 @@ INTRODUCTION = 120.0  # seconds that a new node has at least to introduce itself
 GREETING = 10.0  # seconds to collect the replies of new nodes, between two rounds
 AT_ONCE = 16  # requests sent together
 ABOUT = Limits(largest=1 << 16, arrays=0, outline=1 << 16)  # of the answer to a Hello
+MOST = 3  # times that a client is sent what is frozen: a disk may be lost, but it is most of a large network
 VERSION = "version"  # in the server's memory of a client: the last known version of its state
 
 
@@ -89,7 +91,7 @@ class NetworkEngine:
         self.frozen: Callable[[], Tensor] | None = None  # the bytes of what is frozen of it, for clients that need them
         self.registry, self._transport, self._settings, self._keys = registry, transport, network, keys
         self._keep_rounds, self._say, self._note = keep_rounds, say, note
-        self._pending = _PendingNodes()
+        self._pending, self._frozen_sent = _PendingNodes(), Counter[int]()
         self._bans = Bans(registry, network.refusals, say, note)
 
     # ------------------------------------------------------------------------------------------ who is there
@@ -300,8 +302,10 @@ class NetworkEngine:
         """Accept a valid reply; a `WireError` says why it is not valid. Returns what to ask instead, if it lacks it."""
         report, client = self._opened(what, self._limits(who)), who.client
         if isinstance(report, FrozenWanted):
-            if who.frozen or (report.client, report.frozen) != (client, self._plan.frozen):
+            again = who.frozen or self._frozen_sent[client] >= MOST
+            if again or (report.client, report.frozen) != (client, self._plan.frozen):
                 raise WireError("asked for a frozen part that it has, or that is not of this network")
+            self._frozen_sent[client] += 1
             self._say(f"{client_name(self.registry.names, client)}: is sent what is frozen of the network, once")
             return replace(who, frozen=True)
         if not isinstance(report, VisitReply):
