@@ -20,8 +20,9 @@ from hypothesis.strategies import SearchStrategy
 from torch import Tensor, nn
 
 from coterie.core.errors import CoterieError
-from coterie.core.model import Loss, Model
+from coterie.core.model import Model
 from coterie.core.moved_options import HOMES
+from coterie.core.objective import Loss
 from coterie.core.registry import METHODS
 from coterie.data.domain import Samples
 from coterie.data.federation import Federation

@@ -18,7 +18,8 @@ from coterie.client.batched.plan import steps_of
 from coterie.client.training import LocalTraining, batches, train
 from coterie.client.updates import Proximal
 from coterie.core.local import Local
-from coterie.core.model import Loss, Model
+from coterie.core.model import Model
+from coterie.core.objective import Loss
 from coterie.zoo import CNN, MLP, LinearModel
 
 SIZES = (9, 3, 14, 4)  # samples of four clients: batches of 4 have rests of 1, 3, 2 and none

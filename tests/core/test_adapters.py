@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from conftest import raises, vector
+from coterie.client.training import train
 from coterie.core.adapters import AdaptedLinear, Adapters, Train, merge, prepare
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.client.training import train
 from coterie.zoo import MLP
 
 MLP_3_2_2 = partial(MLP(hidden=(2,)), (3,), 2)  # named 1 and 3: weight 6, bias 2, weight 4, bias 2
@@ -133,7 +133,10 @@ def test_an_instance_keeps_what_is_not_drawn_again() -> None:
 
 
 def by_hand() -> AdaptedLinear:
-    """W = [[1, 2], [3, 4]], b = (1, 1), down = (1, 1), up = (1, 2), scale 4/1: W + 4 [[1, 1], [2, 2]] is [[5, 6], [11, 12]]."""
+    """W = [[1, 2], [3, 4]], b = (1, 1), down = (1, 1), up = (1, 2), scale 4/1.
+
+    W + 4 [[1, 1], [2, 2]] is [[5, 6], [11, 12]].
+    """
     layer = nn.Linear(2, 2)
     layer.weight.data, layer.bias.data = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2)
     made = AdaptedLinear(layer.requires_grad_(False), 1, 4.0)

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from local_transport import LocalTransport, groups, transport_of, worker
 
 import coterie
+from conftest import raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
-from coterie.network.protocol.messages import FrozenWanted, VisitRequest, read_as_client
+from coterie.network.client.state_store import DirectoryStore
+from coterie.network.client.worker import ClientWorker
+from coterie.network.protocol.messages import FrozenWanted, ModelSpec, VisitRequest, read_as_client
 from coterie.network.protocol.wire import encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
@@ -126,3 +130,28 @@ def _changed(build: Any, nets: Any) -> Any:
         return model
 
     return built
+
+
+def test_a_loss_by_name_is_trained_over_a_network_and_one_of_a_user_must_be_trusted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(36, 6)).astype(np.float32) for _ in range(CLIENTS)]
+    arrays = [(one[:24], one[:24, :2], one[24:], one[24:, :2]) for one in x]
+    workers = {
+        100 + i: ClientWorker(
+            f"c{i}",
+            lambda own=own: Federation.from_arrays([own]),
+            DirectoryStore(tmp_path / f"c{i}"),  # type: ignore[misc]
+        )
+        for i, own in enumerate(arrays)
+    }
+    words = (*WORDS, "model=linear", "model.loss=mae")
+    result = train_with_clients(LocalTransport(workers), read(None, words), tmp_path / "run")
+    made = read(None, words)
+    plain = coterie.run(build_method(made), arrays, Tuned("linear", loss="mae"), rounds=3, engine="sequential")
+    assert all(torch.equal(a, b) for a, b in zip(states(result), states(plain), strict=True))
+    assert result.summary.scores == plain.summary.scores
+    assert result.summary.scores is not None
+    assert set(result.summary.scores) == {"mae", "mse"}
+    spec = ModelSpec("linear", '{"loss": "os:getcwd"}', (6,), 2, "getcwd", 14)
+    with raises("trust-needed", match="loss 'os:getcwd'"):
+        workers[100]._model(spec)

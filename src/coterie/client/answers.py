@@ -63,6 +63,7 @@ class EvaluateAnswer:
     constant: float = math.nan
     variance: float = math.nan
     level: tuple[float, ...] = ()  # empty where there are more than `evaluation.MANY_TARGETS`
+    scores: tuple[tuple[str, float], ...] = ()  # of an objective of one's own, by name
 
 
 Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer

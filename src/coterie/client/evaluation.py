@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from coterie.client.answers import EvaluateAnswer
 from coterie.core.errors import DivergedError, not_finite
 from coterie.core.metrics import by_client, errors_by_client
-from coterie.core.model import Loss, sample_losses
+from coterie.core.objective import AnyLoss, Loss, Objective, sample_losses, sample_scores
 from coterie.data.targets import TargetScale
 
 MANY_TARGETS = 256  # of a regression; with more, the mean of each is not sent to the server
@@ -63,6 +63,51 @@ def regression_answers(
             level = tuple(errors.level[i].tolist()) if errors.level.shape[1] <= MANY_TARGETS else ()
             answers.append(EvaluateAnswer(n, mse, math.nan, math.nan, choice, shares, mae, constant, variance, level))
     return answers
+
+
+def objective_answers(
+    predicted: Tensor,
+    y: Tensor,
+    lengths: Sequence[int],
+    scales: Sequence[TargetScale | None],
+    objective: Objective,
+    choice: int | None,
+    shares: Tensor | None = None,
+) -> list[EvaluateAnswer | DivergedError]:
+    """An answer per client by an objective of one's own; where targets are standardised, in original units."""
+    if any(scale is not None for scale in scales):
+        predicted, y = _in_units(predicted, lengths, scales), _in_units(y, lengths, scales)
+    losses = sample_losses(predicted, y, objective).split(list(lengths))
+    scores = {name: values.split(list(lengths)) for name, values in sample_scores(predicted, y, objective).items()}
+    answers: list[EvaluateAnswer | DivergedError] = []
+    for i, n in enumerate(lengths):
+        mean = float(losses[i].double().mean()) if n else 0.0
+        if not math.isfinite(mean):
+            answers.append(_diverged())
+            continue
+        own = tuple((name, float(parts[i].double().mean()) if n else 0.0) for name, parts in scores.items())
+        score = math.nan if n else 0.0
+        answers.append(EvaluateAnswer(n, mean, score, score, choice, shares, scores=own))
+    return answers
+
+
+def answers_of(
+    loss: AnyLoss,
+    predicted: Tensor,
+    y: Tensor,
+    lengths: Sequence[int],
+    scales: Callable[[], Sequence[TargetScale | None]],
+    target_means: Callable[[], Tensor],
+    choice: int | None,
+    shares: Tensor | None = None,
+) -> list[EvaluateAnswer | DivergedError]:
+    """An answer per client, by what the loss is about."""
+    if loss == "cross_entropy":
+        return classification_answers(predicted, y, lengths, loss, choice, shares)
+    if loss == "mse":
+        return regression_answers(predicted, y, lengths, scales(), target_means(), choice, shares)
+    assert not isinstance(loss, str)
+    return objective_answers(predicted, y, lengths, scales(), loss, choice, shares)
 
 
 def _in_units(y: Tensor, lengths: Sequence[int], scales: Sequence[TargetScale | None]) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 from coterie.client.data import ClientData
 from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError, not_finite
-from coterie.core.model import Replica, sample_losses
+from coterie.core.model import Replica
+from coterie.core.objective import sample_losses
 from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Pick, Posterior, Ref, Row, walk
 
 
@@ -79,6 +80,8 @@ class Resolver:
     def _best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
         if by == "loss":
             return int(self.losses(centers, given).mean(1).argmin())
+        if self.replica.loss != "cross_entropy":
+            raise CoterieError("a model is chosen by accuracy only where labels are classes", code="task-invalid")
         logits = self.center_logits(centers, given)
         wrong = (logits.argmax(2) != self.data.train[1]) | ~logits.isfinite().all(2)
         return int(wrong.sum(1).argmin())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.client.data import ClientData, samples_of
-from coterie.client.evaluation import classification_answers, regression_answers
+from coterie.client.evaluation import answers_of
 from coterie.client.resolve import Resolver, votes
 from coterie.client.training import LocalTraining, TrainingResult, train
 from coterie.client.updates import Proximal
@@ -166,12 +166,11 @@ class ClientVisit(Resolver):
             choice = int(shares.argmax())
         if logits is None:
             return EvaluateAnswer(0, 0.0, 0.0, 0.0, choice, shares)
-        predicted, loss = self.combine(task, logits), self.networks.loss
-        if loss == "mse":
-            means = self.data.target_mean[None]
-            (answer,) = regression_answers(predicted, y, [len(y)], [self.data.target], means, choice, shares)
-        else:
-            (answer,) = classification_answers(predicted, y, [len(y)], loss, choice, shares)
+        (answer,) = answers_of(
+            *(self.networks.loss, self.combine(task, logits), y, [len(y)]),
+            *(lambda: [self.data.target], lambda: self.data.target_mean[None]),
+            *(choice, shares),
+        )
         if isinstance(answer, Exception):
             raise answer
         return answer

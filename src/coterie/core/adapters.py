@@ -86,7 +86,7 @@ def as_train(train: str | tuple[str, ...] | list[str]) -> Train:
         return train if train in WORDS else (train,)  # type: ignore[return-value]
     if not train or not all(isinstance(one, str) for one in train):
         raise CoterieError(
-            f"train: {train!r}: expected {', '.join(WORDS)} or names of parameters, such as [encoder.layer.5, '*.bias']",
+            f"train: {train!r}: expected {', '.join(WORDS)} or names of parameters, such as [encoder.layer.5, head]",
             code="config-invalid-value",
         )
     return tuple(train)

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from coterie.core.model import Loss, Replica
+from coterie.core.model import Replica
+from coterie.core.objective import AnyLoss
 
 
-def combined(outputs: Tensor, mixture: Tensor | None, average: bool, loss: Loss) -> Tensor:
+def combined(outputs: Tensor, mixture: Tensor | None, average: bool, loss: AnyLoss) -> Tensor:
     """One prediction (n, outputs) of several (models, n, outputs): logits, or log-probabilities of a mixture."""
     if mixture is None:
         return outputs.mean(0) if average else outputs.sum(0)
-    weights = mixture.to(outputs.dtype)[:, None, None]
-    if loss == "mse":
+    weights = mixture.to(outputs.dtype).view(-1, *[1] * (outputs.ndim - 1))
+    if loss != "cross_entropy":
         return (outputs * weights).sum(0)
     # In the log domain, where the cross-entropy of a mixture of probabilities is its own.
     return torch.logsumexp(torch.log_softmax(outputs, -1) + weights.log(), 0)
@@ -35,7 +36,7 @@ class Ensemble(nn.Module):
 
     mixture: Tensor | None
 
-    def __init__(self, networks: Sequence[nn.Module], mixture: Tensor | None, average: bool, loss: Loss) -> None:
+    def __init__(self, networks: Sequence[nn.Module], mixture: Tensor | None, average: bool, loss: AnyLoss) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
         self.register_buffer("mixture", mixture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,6 +127,7 @@ class Summary:
     r2: float | None = None
     constant: float | None = None
     worst_decile: float | None = None
+    scores: Mapping[str, float | None] | None = None  # of an objective of one's own, by name
 
 
 def _weights(reply: Evaluated, found: Ints) -> Floats:
@@ -174,6 +176,7 @@ def summarise(reply: Evaluated, weights: Tensor, truth: Ints | None, mixture: Fl
         r2=1 - loss / variance if variance else None,
         constant=constant,
         worst_decile=_worst_decile(reply),
+        scores=None if reply.scores is None else {name: mean(column) for name, column in reply.scores.items()},
     )
 
 

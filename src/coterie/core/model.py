@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from coterie.core.adapters import Adapters, Train, as_train, prepare
@@ -26,10 +25,10 @@ from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model_layout import Layout, joined, layout_of, views
 from coterie.core.model_parts import Part, layers_of_part, positions
+from coterie.core.objective import AnyLoss, Loss, as_loss, loss_name
 from coterie.core.seeds import draw_seed
 from coterie.core.types import Kind
 
-Loss: TypeAlias = Literal["cross_entropy", "mse"]
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm)
 LAZY = (UninitializedParameter, UninitializedBuffer)
 FROZEN_SEED = 0  # of frozen parameters that a network draws: they belong to the network, not to a run
@@ -58,34 +57,35 @@ def loss_of(federation: Shaped) -> Loss:
     return "cross_entropy" if federation.kind == "classification" else "mse"
 
 
-def sample_losses(logits: Tensor, y: Tensor, loss: Loss) -> Tensor:
-    """The loss of every sample (n,)."""
-    if loss == "cross_entropy":
-        return functional.cross_entropy(logits, y, reduction="none")
-    return (logits.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(1)
-
-
 @explained
 @dataclass(frozen=True)
 class Model:
     """What is trained: how to build the network, the loss it is trained with, and which part of the network is trained.
 
+    loss: cross_entropy, mse, or another objective (see `core.objective`): a function (outputs, y) -> losses (n,), an
+    object with `losses` and `scores`, or a name: multilabel, mae, tokens.
     train: all (what requires a gradient), head, classifier, adapters, or names of parameters or modules with wildcards.
     adapters: which layers have one and how large, for train="adapters".
     """
 
     build: Callable[[], nn.Module]
-    loss: Loss = "cross_entropy"
+    loss: AnyLoss = "cross_entropy"
     train: Train = "all"
-    adapters: Adapters = Adapters()
+    adapters: Adapters = field(default_factory=Adapters)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "train", as_train(self.train))
+        object.__setattr__(self, "loss", as_loss(self.loss))
+
+    @property
+    def loss_name(self) -> str:
+        """How its loss is called in files and messages."""
+        return loss_name(self.loss)
 
     @staticmethod
     def of(
         network: Model | nn.Module | Callable[[], nn.Module],
-        loss: Loss = "cross_entropy",
+        loss: AnyLoss = "cross_entropy",
         train: Train = "all",
         adapters: Adapters | None = None,
     ) -> Model:
@@ -199,7 +199,7 @@ class Replica:
         layout = model.layout
         shared = {id(t): t for t in layout.outside(model.blueprint)}
         self.network = copy.deepcopy(model.blueprint, dict[int, object](shared))
-        self.loss: Loss = model.loss
+        self.loss: AnyLoss = model.loss
         tensors = layout.vector(self.network)
         dtypes = {t.dtype for t in tensors}
         if len(dtypes) != 1:

@@ -35,7 +35,7 @@ def positions(network: nn.Module, part: Part) -> Tensor:
 def layers_of_part(
     network: nn.Module, part: Literal["classifier", "head", "last_weight"], trained: bool = True
 ) -> set[int]:
-    """The parameters of linear layers, by id: of all, of the last one, or the weight of that; empty where there is none.
+    """The parameters of linear layers, by id: of all, of the last one, or the weight of that; none where there is none.
 
     trained: only those that are trained.
     """

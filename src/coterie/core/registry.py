@@ -203,5 +203,13 @@ PARTITIONS = Catalogue(
         "subsample": "coterie.data.partitions.subsample:Subsample",
     },
 )
+LOSSES = Catalogue(
+    "model.loss",
+    {
+        "multilabel": "coterie.core.objective:MultiLabel",
+        "mae": "coterie.core.objective:AbsoluteError",
+        "tokens": "coterie.core.objective:Tokens",
+    },
+)
 # What a result can do that belongs to a package above it: named, not imported, as methods and models are.
 AFTER_TRAINING = Catalogue("result", {"export": "coterie.serving.export.export:export"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -103,6 +104,7 @@ class Evaluated:
     constant: Tensor | None = None  # the squared error of saying the mean of the client's training targets
     variance: Tensor | None = None  # of its targets ...
     level: Tensor | None = None  # (n, targets) ... and their mean
+    scores: Mapping[str, Tensor] | None = None  # (n,) each: those of an objective of one's own, by name
 
     @property
     def rmse(self) -> Tensor | None:

@@ -218,11 +218,20 @@ def _evaluated(ids: Tensor, n: Tensor, seen: Sequence[EvaluateAnswer]) -> Evalua
     soft = torch.stack(shares) if shares and len(shares) == len(seen) else None
     scores = column("accuracy"), column("macro_f1"), _choices(seen), soft
     mae, constant, variance = (column(name, torch.float64) for name in ERRORS)
+    if any(a.scores for a in seen):
+        return Evaluated(ids, n, column("loss", torch.float64), *scores, scores=_scores(seen))
     if bool(mae.isnan().all()):
         return Evaluated(ids, n, column("loss"), *scores)
     # A regression: in the targets' own units, whose squares may overflow single precision.
     loss = column("loss", torch.float64)
     return Evaluated(ids, n, loss, *scores, mae, constant, variance, _levels(seen))
+
+
+def _scores(seen: Sequence[EvaluateAnswer]) -> dict[str, Tensor]:
+    """The scores of an objective by name; NaN for a client that has none."""
+    names = dict.fromkeys(name for a in seen for name, _ in a.scores)
+    own = [dict(a.scores) if a.n else {} for a in seen]
+    return {name: torch.tensor([one.get(name, math.nan) for one in own], dtype=torch.float64) for name in names}
 
 
 def _levels(seen: Sequence[EvaluateAnswer]) -> Tensor | None:

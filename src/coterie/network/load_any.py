@@ -13,8 +13,8 @@ from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.network.server.saved_run import load_network_run
-from coterie.training.config import read_file
 from coterie.training.build import AnyModel
+from coterie.training.config import read_file
 from coterie.training.loading import TRUST, load_run
 from coterie.training.result import Result
 from coterie.training.trust import check_trust

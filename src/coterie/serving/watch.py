@@ -24,8 +24,8 @@ from coterie.client.runner import TaskRunner
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
-from coterie.core.model import sample_losses
 from coterie.core.naming import client_name
+from coterie.core.objective import sample_losses
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged

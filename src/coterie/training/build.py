@@ -66,13 +66,14 @@ AnyModel: TypeAlias = str | Model | Architecture | nn.Module | Callable[[], nn.M
 def as_model(model: AnyModel, federation: Shaped) -> Model:
     """A model, from a name of the zoo or one of its architectures, a network or a function that builds one."""
     how = model if isinstance(model, Tuned) else Tuned(model)
+    usual = loss_of(federation)
     if isinstance(how.network, str):
         return how.of(named_model(how.network, {}, federation))
     made: Any = how.network
     made = made() if isinstance(made, type) and issubclass(made, Architecture) else made
     if isinstance(made, Architecture):
-        return how.of(Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation)))
-    return how.of(Model.of(made, loss_of(federation), how.train))
+        return how.of(Model(partial(made, federation.input_shape, federation.outputs), usual))
+    return how.of(Model.of(made, usual, how.train))
 
 
 def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:

@@ -11,6 +11,7 @@ from torch import Tensor
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model
 from coterie.core.naming import client_name
+from coterie.core.objective import check_objective
 from coterie.data.federation import Federation
 from coterie.training.sampling import split_newcomers
 from coterie.training.settings import Settings
@@ -38,11 +39,11 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
     check_fit(model, federation)
 
 
-def _some_inputs(federation: Federation) -> Tensor:
+def _some_samples(federation: Federation) -> tuple[Tensor, Tensor]:
     why = ""
     for client in range(len(federation)):
         try:
-            return federation.samples(client, "train")[0]
+            return federation.samples(client, "train")
         except Exception as error:  # a client that cannot be read is left out later, and named
             why = str(error)
     raise CoterieError(f"data: no client can be read; the last one: {why}", code="data-unreadable")
@@ -50,8 +51,7 @@ def _some_inputs(federation: Federation) -> Tensor:
 
 def check_fit(model: Model, federation: Federation) -> None:
     """Run two samples through the network, so that a wrong shape is reported before anything starts."""
-    x = _some_inputs(federation)
-    x = x[:1].repeat(2, *([1] * (x.ndim - 1)))
+    x, y = (t[:1].repeat(2, *([1] * (t.ndim - 1))) for t in _some_samples(federation))
     replica = model.replica()
     replica.theta.zero_()
     try:
@@ -69,6 +69,9 @@ def check_fit(model: Model, federation: Federation) -> None:
             f"model: the network gave a {kind}, expected a tensor (n, outputs): return the logits alone",
             code="model-invalid",
         )
+    if not isinstance(model.loss, str):
+        check_objective(model.loss, logits, y)
+        return
     if logits.ndim != 2 or len(logits) != 2:
         raise CoterieError(
             f"model: for 2 samples the network gave {tuple(logits.shape)}, expected (2, outputs)", code="model-shape"

@@ -24,6 +24,7 @@ def client_rows(clients: Clients, reply: Evaluated, scored_on: str = "test") -> 
     }
     regression = {name: getattr(reply, name) for name in ("rmse", "mae", "r2", "constant", "variance")}
     columns |= {name: column for name, column in regression.items() if column is not None}
+    columns |= dict(reply.scores or {})
     names, truth, mixture = clients.names, clients.truth, clients.mixture
     return [
         {"client": c}

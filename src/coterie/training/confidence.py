@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.client.data import ClientData
 from coterie.client.runner import TaskRunner
-from coterie.core.model import sample_losses
+from coterie.core.objective import sample_losses
 from coterie.core.references import All, OneRow, Ref, substitute, vectors_of, walk
 from coterie.core.tasks import Evaluate
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
 
 from coterie.clustering.halves import Evidence, halves_evidence, sample_of
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
-from coterie.core.model import Model
 from coterie.core.naming import client_name
 from coterie.core.references import All
 from coterie.core.replies import Fitted

@@ -38,6 +38,9 @@ def line_of(event: RoundDone) -> str:
             "clients": [(number(epsilon), count) for epsilon, count in line["privacy"]["clients"]],
         }
     summary, validation = line.pop("summary") or {}, line.pop("validation")
+    for scored in (summary, validation):
+        if scored and scored["scores"] is None:
+            del scored["scores"]
     if validation is not None:
         line["validation"] = {name: number(value) for name, value in validation.items()}
     finite = {name: number(value) for name, value in (line | summary).items()}

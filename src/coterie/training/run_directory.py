@@ -78,7 +78,7 @@ def describe_model(model: Model) -> str:
     """A model in one line: its size, its loss, its layers and, where a part of it is frozen, the hash of that."""
     network = f"network {zlib.crc32(repr(model.blueprint).encode()):08x}"
     frozen = f", frozen {model.frozen[:16]}" if model.frozen else ""
-    return f"{model.size} numbers, {model.loss}, {network}{frozen}"
+    return f"{model.size} numbers, {model.loss_name}, {network}{frozen}"
 
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:

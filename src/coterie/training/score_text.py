@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,18 @@ WORST = "worst 10 %"  # the mean accuracy (loss, for regression) of the worst te
 def errors(summary: Summary) -> list[str]:
     """The numbers of a regression, as `ERRORS` names them."""
     return [_shown(key, getattr(summary, key)) for key in ERRORS.values()]
+
+
+def own_scores(summaries: Sequence[Summary]) -> tuple[str, ...] | None:
+    """The names of the scores of an objective of one's own, the loss first; None where these runs have no such one."""
+    if not any(summary.scores for summary in summaries):
+        return None
+    return ("loss", *dict.fromkeys(name for summary in summaries for name in summary.scores or {}))
+
+
+def own_values(summary: Summary, names: Sequence[str]) -> list[str]:
+    """The scores of these names."""
+    return [_shown(name, {**(summary.scores or {}), "loss": summary.loss}.get(name)) for name in names]
 
 
 def _shown(key: str, value: float | None) -> str:

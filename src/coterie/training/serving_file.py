@@ -19,7 +19,7 @@ from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.registry import METHODS, MODELS, Catalogue
+from coterie.core.registry import LOSSES, METHODS, MODELS, Catalogue
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord, Json
 from coterie.training.tuned import recorded
@@ -60,7 +60,10 @@ def contents(data: Federation, method: object | None, model: Model | None) -> Js
 def _model(model: Model, architecture: object | None) -> Json | None:
     """The network by name, and what of it is trained."""
     named = _named(MODELS, architecture)
-    return None if named is None else named | recorded(model.train, model.adapters)
+    loss = None if isinstance(model.loss, str) else _named(LOSSES, model.loss)
+    if named is None or (loss is None and not isinstance(model.loss, str)):
+        return None
+    return named | recorded(model.train, model.adapters) | ({} if loss is None else {"loss": loss})
 
 
 def read(path: Path, source: Callable[[], Federation] | None) -> ServingFile | None:

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from coterie.core.formatting import short
-from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, percent, worst
+from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, own_values, percent, worst
 
 if TYPE_CHECKING:
     from coterie.core.metrics import Summary
@@ -34,6 +34,9 @@ def _summary(result: Result[Any]) -> str:
     rows = [("loss", _number(found.loss, 4))]
     if found.mae is not None:
         rows = list(zip(ERRORS, errors(found), strict=True))
+    rows += [
+        (name, value) for name, value in zip(found.scores or (), own_values(found, found.scores or ()), strict=True)
+    ]
     if found.accuracy is not None:
         rows = [("accuracy", percent(found.accuracy)), ("macro-F1", percent(found.macro_f1)), *rows]
     if found.worst_decile is not None:  # of which runs of before say nothing

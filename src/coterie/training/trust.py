@@ -11,7 +11,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 
-CODE = ("method", "model", "data", "attack.kind")  # keys besides `name` that may name code
+CODE = ("method", "model", "data", "model.loss", "attack.kind")  # keys besides `name` that may name code
 
 
 def check_trust(tree: Mapping[str, Any], trusted: Sequence[str], run_dir: Path, how: str = "--trust {name}") -> None:

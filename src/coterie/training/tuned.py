@@ -13,10 +13,12 @@ from coterie.core.adapters import Adapters, Train, as_train
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
+from coterie.core.objective import LossFunction, Objective, as_loss
+from coterie.core.registry import LOSSES
 from coterie.core.validation import explain
 from coterie.zoo import Architecture
 
-KEYS = ("train", "adapters")  # of a model in a configuration: every network has them
+KEYS = ("train", "adapters", "loss")  # of a model in a configuration: every network has them
 
 
 @explained
@@ -27,11 +29,14 @@ class Tuned:
     network: as for `coterie.run`: a name, an architecture of the zoo, a function that builds a network, an instance.
     train: head, classifier, adapters, all, or names of parameters or modules: ("encoder.layer.5", "*.bias").
     adapters: their layers and size, for train="adapters".
+    loss: a name (cross_entropy, mse, mae, multilabel, tokens), a function (outputs, y) -> losses (n,), or an object
+        with `losses` and `scores`; without one, cross_entropy for classes and mse for targets.
     """
 
     network: str | Model | Architecture | nn.Module | Callable[[], nn.Module]
     train: Train = "all"
     adapters: Adapters = field(default_factory=Adapters)
+    loss: str | Objective | LossFunction | None = None  # None: by the labels
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "train", as_train(self.train))
@@ -43,9 +48,11 @@ class Tuned:
 
     def of(self, model: Model) -> Model:
         """The model with this part trained."""
-        if self == Tuned(self.network):
+        loss = model.loss if self.loss is None else as_loss(self.loss)
+        if (self.train, loss) == ("all", model.loss):
             return model
-        return replace(model, train=self.train, adapters=self.adapters)
+        train = model.train if self.train == "all" else self.train
+        return replace(model, train=train, adapters=self.adapters, loss=loss)
 
 
 def separated(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,7 +67,25 @@ def tuned(network: Any, params: Mapping[str, Any]) -> Tuned:
         adapters = TypeAdapter(Adapters).validate_python(params.get("adapters", {}))
     except ValidationError as error:
         raise explain(error, "model.adapters", Adapters) from None
-    return Tuned(network, as_train(params.get("train", "all")), adapters)
+    return Tuned(network, as_train(params.get("train", "all")), adapters, _loss(params.get("loss")))
+
+
+def _loss(given: Any) -> str | Objective | None:
+    """By name, or with parameters: {name: tokens, padding: 0}."""
+    if given is None or isinstance(given, str):
+        return given
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise CoterieError(
+            f"model.loss: {given!r}: expected a name, or {{name: ..., its parameters}}", code="config-invalid-value"
+        )
+    own = {key: value for key, value in given.items() if key != "name"}
+    if given["name"] in ("cross_entropy", "mse"):
+        if own:
+            raise CoterieError(f"model.loss: {given['name']} has no parameters", code="config-unknown-key")
+        return str(given["name"])
+    made = as_loss(LOSSES.build(given["name"], own))
+    assert not isinstance(made, str)
+    return made
 
 
 def spelled(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +93,7 @@ def spelled(params: Mapping[str, Any]) -> dict[str, Any]:
     if not params:
         return {}
     what = tuned("", params)
-    return recorded(what.train, what.adapters)
+    return recorded(what.train, what.adapters) | ({"loss": params["loss"]} if "loss" in params else {})
 
 
 def recorded(train: Train, adapters: Adapters) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from coterie.client.answers import ClientTasks, EvaluateAnswer
 from coterie.client.data import ClientDataSource
-from coterie.client.evaluation import classification_answers, regression_answers
+from coterie.client.evaluation import answers_of
 from coterie.client.visit import Networks
 from coterie.core.ensemble import combined
 from coterie.core.errors import CoterieError
@@ -78,7 +78,8 @@ def _evaluate(
     x, y, lengths = source.together(ids, task.split)
     logits = torch.stack([networks.frozen.load(theta).logits(x).clone() for theta in thetas])
     predicted, n = combined(logits, None, task.average, networks.loss), lengths.tolist()
-    if networks.loss == "mse":
-        scales = [source.client(client).target for client in ids.tolist()]
-        return regression_answers(predicted, y, n, scales, source.target_means[ids], choice)
-    return classification_answers(predicted, y, n, networks.loss, choice)
+    return answers_of(
+        *(networks.loss, predicted, y, n),
+        *(lambda: [source.client(client).target for client in ids.tolist()], lambda: source.target_means[ids]),
+        choice,
+    )

@@ -36,6 +36,8 @@ class Layer:
 
 def layers_of(model: Model) -> tuple[Layer, ...] | None:
     """The layers of a network that is nothing but linear layers, ReLUs and a flattening; None for any other."""
+    if not isinstance(model.loss, str):  # whose gradient is not known here
+        return None
     found: list[Layer] = []
     start = 0
     for module in layers_in_order(model.blueprint) or ():

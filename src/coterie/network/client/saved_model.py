@@ -33,6 +33,7 @@ from coterie.network.server.client_registry import Shape
 from coterie.training.build import named_model
 from coterie.training.data_record import DataRecord, scale_of, target_of
 from coterie.training.inference import as_inputs
+from coterie.training.trust import named_code
 
 FILE, FORMAT = "client-model.json", "coterie-client-model-1"
 
@@ -119,11 +120,19 @@ def load_client_model(directory: str | Path, *, trust: tuple[str, ...] = ()) -> 
             f"load_client_model(dir, trust=('{spec.name}',))",
             code="trust-needed",
         )
-    model = named_model(spec.name, parse_json(spec.params), Shape(tuple(spec.input_shape), data.kind, spec.outputs))
+    params = parse_json(spec.params)
+    for _, name in named_code({"model": {"loss": params.get("loss", "")}}):
+        if name not in trust:
+            raise CoterieError(
+                f"{place / FILE}: the loss '{name}' is code beyond this library; if you know it: "
+                f"load_client_model(dir, trust=('{name}',))",
+                code="trust-needed",
+            )
+    model = named_model(spec.name, params, Shape(tuple(spec.input_shape), data.kind, spec.outputs))
     parts = [model.replica().network for _ in range(said.networks)]
     network: nn.Module = parts[0]
     if said.networks > 1 or said.mixture:
         weights = torch.zeros(said.networks) if said.mixture else None
-        network = Ensemble(parts, None if weights is None else weights.to(tensors["mixture"]), said.average, spec.loss)
+        network = Ensemble(parts, None if weights is None else weights.to(tensors["mixture"]), said.average, model.loss)
     network.load_state_dict(tensors)
     return ClientModel(said.client, said.round, network.eval(), data)

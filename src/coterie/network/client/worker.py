@@ -19,7 +19,7 @@ from coterie.client.runner import TaskRunner
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
-from coterie.core.model import Model, loss_of
+from coterie.core.model import Model
 from coterie.core.registry import MODELS
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import ClientData, Federation
@@ -42,6 +42,7 @@ from coterie.network.protocol.wire import LIMITS, Limits, Payload, encode
 from coterie.network.server.client_registry import Shape
 from coterie.training.ask import EVALUATION
 from coterie.training.build import named_model
+from coterie.training.trust import named_code
 
 
 def _together(names: tuple[str, ...] | None) -> str:
@@ -167,13 +168,17 @@ class ClientWorker:
         kept = self.store.read(request.run, request.base)
         return ({}, True) if kept is None else (kept, False)
 
-    def _model(self, asked: ModelSpec) -> Model:
-        if asked.name not in MODELS.places and asked.name not in self.trusted:
+    def _check_trusted(self, name: str, what: str) -> None:
+        if name not in self.trusted:
             raise CoterieError(
-                f"the server's network '{asked.name}' is not in the catalogue and this client was not told to trust it "
-                f"(--trust {asked.name})",
+                f"the server's {what} '{name}' is not in the catalogue and this client was not told to trust it "
+                f"(--trust {name})",
                 code="trust-needed",
             )
+
+    def _model(self, asked: ModelSpec) -> Model:
+        if asked.name not in MODELS.places:
+            self._check_trusted(asked.name, "network")
         data = self.federation
         if tuple(asked.input_shape) != data.input_shape or asked.outputs < data.outputs:
             raise CoterieError(
@@ -181,14 +186,16 @@ class ClientWorker:
                 f"this client's data has inputs {data.input_shape} and {data.outputs}",
                 code="model-shape",
             )
-        if asked.loss != loss_of(data):
-            raise CoterieError(
-                f"the server trains with {asked.loss}, this client's data is a {data.kind}", code="data-labels"
-            )
         params = parse_json(asked.params)
         if not isinstance(params, dict):
             raise CoterieError("the parameters of the server's network must be a JSON object", code="wire-unexpected")
+        for _, name in named_code({"model": {"loss": params.get("loss", "")}}):
+            self._check_trusted(name, "loss")
         model = named_model(asked.name, params, Shape(tuple(asked.input_shape), data.kind, asked.outputs))
+        if asked.loss != model.loss_name:
+            raise CoterieError(
+                f"the server trains with {asked.loss}, this client's data is a {data.kind}", code="data-labels"
+            )
         if model.size != asked.size:
             raise CoterieError(
                 f"the server's network has {asked.size} numbers, built here it has {model.size}: "

@@ -17,7 +17,7 @@ from torch import Tensor
 from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
-from coterie.core.model import Loss, Model
+from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.engines.contract import reason
@@ -121,7 +121,7 @@ class ModelSpec:
     params: str  # JSON
     input_shape: tuple[int, ...]
     outputs: int
-    loss: Loss
+    loss: str  # by which both sides know that they train with the same
     size: int  # P, by which both sides know that they have built the same
     frozen: str = ""  # the hash of what is frozen, which is not in the vectors that are sent; empty: nothing is
 
@@ -130,12 +130,14 @@ class ModelSpec:
         _counts("outputs, size", 1, self.outputs, self.size)
         if not HASH.fullmatch(self.frozen):
             raise WireError("frozen: the hash of the network's frozen part is not one")
+        if len(self.loss) > REASON or not self.loss.isprintable():
+            raise WireError("loss: a printable name was expected")
 
 
 def model_spec(named: Named, data: Shaped, model: Model) -> ModelSpec:
     """How clients build this model."""
     params = json.dumps(named.params, sort_keys=True)
-    return ModelSpec(named.name, params, data.input_shape, data.outputs, model.loss, model.size, model.frozen)
+    return ModelSpec(named.name, params, data.input_shape, data.outputs, model.loss_name, model.size, model.frozen)
 
 
 @dataclass(frozen=True, eq=False)

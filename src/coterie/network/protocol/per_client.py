@@ -34,6 +34,7 @@ OUTLINE = 1 << 14  # bytes of an outline for each answer, at most: some 300 are 
 ROUNDING = 1e-3  # how far off honest arithmetic may be
 LARGEST = torch.finfo(torch.float32).max  # a loss beyond is infinite where it is kept
 SQUARE = LARGEST**2  # the loss of a regression is in the squared units of its targets
+SCORES = 64  # of an objective
 
 
 def for_client(visit: Visit, client: int) -> tuple[Task | None, ...]:
@@ -184,7 +185,12 @@ def _check_evaluate(answer: EvaluateAnswer, task: Evaluate, dtype: torch.dtype) 
             raise WireError(f"{name}: at least 0 and finite, or NaN, not {value!r}", code="wire-answer-invalid")
     if type(answer.level) is not tuple or not all(_number(v) and abs(v) <= LARGEST for v in answer.level):
         raise WireError(f"level: a tuple of finite numbers, not {answer.level!r:.80}", code="wire-answer-invalid")
-    _check_loss(answer.loss, LARGEST if math.isnan(answer.mae) else SQUARE)
+    if len(answer.scores) > SCORES or not all(
+        name.isidentifier() and len(name) <= 64 and _number(value) and abs(value) <= SQUARE
+        for name, value in answer.scores
+    ):
+        raise WireError(f"scores: at most {SCORES} names with finite numbers", code="wire-answer-invalid")
+    _check_loss(answer.loss, LARGEST if math.isnan(answer.mae) and not answer.scores else SQUARE)
     for name, value in (("accuracy", answer.accuracy), ("macro_f1", answer.macro_f1)):
         if not _number(value) or not (math.isnan(value) or 0 <= value <= 1):
             raise WireError(f"{name}: from 0 to 1, or NaN, not {value!r}", code="wire-answer-invalid")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from coterie.core.model import Loss
+from coterie.core.objective import AnyLoss
 from coterie.data.encoding import INDICATOR, NUMBER, TableScale
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
@@ -115,7 +115,7 @@ class ExportedRegressor(Exported):
 
 
 def as_graph(
-    network: nn.Module, loss: Loss, scale: Scale | None, target: TargetScale | None, dtype: torch.dtype
+    network: nn.Module, loss: AnyLoss, scale: Scale | None, target: TargetScale | None, dtype: torch.dtype
 ) -> ExportedClassifier | ExportedRegressor:
     """The module to trace, in evaluation mode and without gradients."""
     made = (

@@ -13,7 +13,7 @@ from torch import nn
 
 from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
-from coterie.core.model import Loss
+from coterie.core.objective import AnyLoss
 from coterie.core.references import Mix, Own, walk
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
@@ -30,7 +30,7 @@ class Selected:
     """A model to export, and what its inputs and outputs go through."""
 
     network: nn.Module
-    loss: Loss
+    loss: AnyLoss
     shape: tuple[int, ...]  # of one sample, as it is given to the exported model
     dtype: torch.dtype  # of the inputs
     scale: Scale | None

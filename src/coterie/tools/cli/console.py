@@ -27,7 +27,7 @@ from coterie.tools.cli.pace import Pace as Pace
 from coterie.tools.cli.pace import clock as clock
 from coterie.training.events import Event, Listener, RoundDone, RunStarted
 from coterie.training.privacy.ledger import Spent, words
-from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, percent, worst
+from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, own_scores, own_values, percent, worst
 
 SHOWN = 10  # clusters in the live table
 WIDE = 110  # columns of a terminal that has room for a whole progress line
@@ -168,7 +168,8 @@ class Results:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         regression = all(summary.accuracy is None for _, summary, _ in self.rows)
         table.add_column("method", style="bold", overflow="fold")  # the only one to be broken where there is no room
-        shown = tuple(ERRORS) if regression else ("accuracy", "macro-F1")
+        own = own_scores([summary for _, summary, _ in self.rows])
+        shown = own or (tuple(ERRORS) if regression else ("accuracy", "macro-F1"))
         for name in (*shown, WORST) if fair else shown:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("clusters", justify="right", no_wrap=True)
@@ -179,6 +180,7 @@ class Results:
             table.add_column(name, justify="right", no_wrap=True)
         for name, s, seconds in self.rows:
             scores = tuple(errors(s)) if regression else (percent(s.accuracy), percent(s.macro_f1))
+            scores = tuple(own_values(s, own)) if own else scores
             scores = (*scores, worst(s)) if fair else scores
             match = [f"{x:.2f}" if x is not None else "-" for x in (s.ari, s.nmi)] if known else []
             many = (_sizes(s),) if sizes else ()
