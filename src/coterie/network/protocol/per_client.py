@@ -34,7 +34,8 @@ OUTLINE = 1 << 14  # bytes of an outline for each answer, at most: some 300 are 
 ROUNDING = 1e-3  # how far off honest arithmetic may be
 LARGEST = torch.finfo(torch.float32).max  # a loss beyond is infinite where it is kept
 SQUARE = LARGEST**2  # the loss of a regression is in the squared units of its targets
-SCORES = 64  # of an objective
+SCORES = 16  # of an objective
+NAME = 64  # characters of the name of a score
 
 
 def for_client(visit: Visit, client: int) -> tuple[Task | None, ...]:
@@ -185,11 +186,7 @@ def _check_evaluate(answer: EvaluateAnswer, task: Evaluate, dtype: torch.dtype) 
             raise WireError(f"{name}: at least 0 and finite, or NaN, not {value!r}", code="wire-answer-invalid")
     if type(answer.level) is not tuple or not all(_number(v) and abs(v) <= LARGEST for v in answer.level):
         raise WireError(f"level: a tuple of finite numbers, not {answer.level!r:.80}", code="wire-answer-invalid")
-    if len(answer.scores) > SCORES or not all(
-        name.isidentifier() and len(name) <= 64 and _number(value) and abs(value) <= SQUARE
-        for name, value in answer.scores
-    ):
-        raise WireError(f"scores: at most {SCORES} names with finite numbers", code="wire-answer-invalid")
+    _check_named_scores(answer.scores)
     _check_loss(answer.loss, LARGEST if math.isnan(answer.mae) and not answer.scores else SQUARE)
     for name, value in (("accuracy", answer.accuracy), ("macro_f1", answer.macro_f1)):
         if not _number(value) or not (math.isnan(value) or 0 <= value <= 1):
@@ -205,6 +202,18 @@ def _check_evaluate(answer: EvaluateAnswer, task: Evaluate, dtype: torch.dtype) 
     _check_vector(answer.shares, length_of(belongs), (dtype, torch.float32), "shares")
     if type(answer.choice) is not int or answer.choice != int(answer.shares.argmax()):
         raise WireError(f"choice: {answer.choice!r} is not where the largest share is", code="wire-answer-invalid")
+
+
+def _check_named_scores(scores: object) -> None:
+    if type(scores) is not tuple or len(scores) > SCORES or not all(_named_score(one) for one in scores):
+        raise WireError(f"scores: at most {SCORES} names with finite numbers", code="wire-answer-invalid")
+
+
+def _named_score(one: object) -> bool:
+    if type(one) is not tuple or len(one) != 2 or type(one[0]) is not str:
+        return False
+    name, value = one
+    return len(name) <= NAME and name.isidentifier() and _number(value) and abs(value) <= SQUARE
 
 
 def _check_samples(n: object, least: int) -> None:
