@@ -105,6 +105,8 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "parquet": ("pyarrow",),
     "huggingface": ("datasets",),
+    "transformers": ("transformers", "tokenizers", "peft"),
+    "torchvision": ("torchvision",),
     "ray": ("ray",),
     "flower-datasets": ("flwr_datasets",),
     "flower": ("flwr", "cryptography"),

@@ -22,7 +22,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # where it is not the import's name
 # Which extras the files below a path may import from; everything else imports what every installation has.
 EXTRAS = {
+    "core/adapters.py": {"transformers"},
     "data/plots.py": {"plot"},
+    "data/readers/texts.py": {"transformers"},
     "data/readers/tables.py": {"parquet"},
     "data/bridges/huggingface.py": {"huggingface"},
     "data/bridges/flower.py": {"flower-datasets"},
@@ -36,6 +38,8 @@ EXTRAS = {
     "serving/table_files.py": {"parquet"},
     "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},
+    "zoo/transformer.py": {"transformers"},
+    "zoo/vision.py": {"torchvision"},
     "tools/dashboard": {"dashboard"},
     "tools/cli/api.py": {"serve"},
     "tools/cli/dashboard.py": {"dashboard"},

@@ -160,6 +160,8 @@ MODELS = Catalogue(
         "lenet": "coterie.zoo:LeNet",
         "cnn1d": "coterie.zoo:CNN1D",
         "lstm": "coterie.zoo:LSTM",
+        "transformer": "coterie.zoo.transformer:Transformer",
+        "torchvision": "coterie.zoo.vision:TorchVision",
     },
 )
 DATASETS = Catalogue(
@@ -179,6 +181,7 @@ DATASETS = Catalogue(
         "npz": "coterie.data.readers.npz:NPZ",
         "csv": "coterie.data.readers.tables:CSV",
         "parquet": "coterie.data.readers.tables:Parquet",
+        "texts": "coterie.data.readers.texts:Texts",
         "image-folder": "coterie.data.readers.images:ImageFolder",
     },
 )

@@ -18,8 +18,10 @@ from torch.nn import functional
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT
+from coterie.zoo.transformer import Transformer
+from coterie.zoo.vision import TorchVision
 
-__all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel"]
+__all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel", "TorchVision", "Transformer"]
 
 Shape = tuple[int, ...]
 
@@ -194,4 +196,4 @@ class LSTM:
         return _Reader(self.vocabulary, self.embedding, self.hidden, self.layers, self.dense, outputs)
 
 
-Architecture = LinearModel | MLP | CNN | LeNet | CNN1D | LSTM
+Architecture = LinearModel | MLP | CNN | LeNet | CNN1D | LSTM | Transformer | TorchVision
