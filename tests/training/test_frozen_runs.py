@@ -87,6 +87,16 @@ def test_nothing_is_written_where_everything_is_trained(tmp_path: Path) -> None:
     assert "frozen" not in (tmp_path / "a" / "run.json").read_text()
 
 
+def test_an_exported_network_has_its_adapters_merged(tmp_path: Path) -> None:
+    result = ran(ADAPTERS, rounds=2)
+    written = result.export(tmp_path / "model.safetensors", cluster=0, format="safetensors")
+    assert written is not None
+    (file,) = tmp_path.rglob("*.safetensors")
+    names = set(safetensors.torch.load_file(file))
+    assert not any("down" in name or "frozen" in name for name in names)
+    assert any(name.endswith("weight") for name in names)
+
+
 # ----------------------------------------------------------------------------------------------- checkpoints of 0.1
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from coterie.core.adapters import merge
 from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
 from coterie.core.objective import AnyLoss
@@ -110,6 +111,7 @@ def _selected(
     client: int | None,
     clients: tuple[int, ...],
 ) -> Selected:
+    found = merge(found)
     _own_memory(found.eval())
     mixes = max(int(getattr(m, "mixes_samples", 0)) for m in found.modules())
     if mixes:
