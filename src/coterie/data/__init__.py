@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from coterie.data.readers.npz import NPZ as NPZ
     from coterie.data.readers.tables import CSV as CSV
     from coterie.data.readers.tables import Parquet as Parquet
+    from coterie.data.readers.texts import Texts as Texts
     from coterie.data.scale import Scale as Scale
 
 _HOME = {
@@ -62,6 +63,7 @@ _HOME = {
     "coterie.data.ragged": ("Ragged",),
     "coterie.data.scale": ("Scale",),
     "coterie.data.readers.images": ("ImageFolder",),
+    "coterie.data.readers.texts": ("Texts",),
     "coterie.data.datasets.har": ("UCIHAR",),
     "coterie.data.datasets.idx": ("EMNIST", "FashionMNIST", "MNIST"),
     "coterie.data.datasets.leaf": ("FEMNIST", "Sent140"),

@@ -257,5 +257,6 @@ OTHERS = {  # what the catalogue has besides, which nobody fetches
     "npz": "your own file",
     "csv": "your own file",
     "parquet": "your own file",
+    "texts": "your own file",
     "image-folder": "your own file",
 }

@@ -22,8 +22,11 @@ from coterie.data.readers.tables import opened_csv
 
 @dataclass(frozen=True, config=STRICT)
 class Texts:
-    """Your own texts from a csv file: a column of texts, one of labels and, if it is there, one of clients and one of
-    splits (train, test). The tokenizer is that of a pretrained model, the same as `model.source` of `transformer`."""
+    """Your own texts from a csv file, as token numbers: a text and a label per row, for the model `transformer`.
+
+    Columns called `client` and `split` (train, test) are used without being named. The tokenizer is that of a pretrained
+    model: the same `source` as the model's.
+    """
 
     paper: ClassVar[str] = ""
     owned: ClassVar[bool] = True
