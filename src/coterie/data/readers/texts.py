@@ -24,8 +24,8 @@ from coterie.data.readers.tables import opened_csv
 class Texts:
     """Your own texts from a csv file, as token numbers: a text and a label per row, for the model `transformer`.
 
-    Columns called `client` and `split` (train, test) are used without being named. The tokenizer is that of a pretrained
-    model: the same `source` as the model's.
+    Columns called `client` and `split` (train, test) are used without being named. The tokenizer is that of a
+    pretrained model: the same `source` as the model's.
     """
 
     paper: ClassVar[str] = ""
