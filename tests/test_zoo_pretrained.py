@@ -17,12 +17,12 @@ import coterie
 from conftest import raises
 from coterie.core.codec import pack
 from coterie.core.model import Model
-from coterie.core.model_files import model_directory
+from coterie.core.pretrained.files import model_directory
+from coterie.core.pretrained.transformer import Transformer
+from coterie.core.pretrained.vision import TorchVision, with_head
 from coterie.data.readers.texts import tokens
 from coterie.training.config import read
 from coterie.training.execute import execute
-from coterie.zoo.transformer import Transformer
-from coterie.zoo.vision import TorchVision, with_head
 
 WORDS = ("good", "bad", "nice", "awful", "the", "film", "was", "food", "and", "a")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

@@ -160,8 +160,8 @@ MODELS = Catalogue(
         "lenet": "coterie.zoo:LeNet",
         "cnn1d": "coterie.zoo:CNN1D",
         "lstm": "coterie.zoo:LSTM",
-        "transformer": "coterie.zoo.transformer:Transformer",
-        "torchvision": "coterie.zoo.vision:TorchVision",
+        "transformer": "coterie.core.pretrained.transformer:Transformer",
+        "torchvision": "coterie.core.pretrained.vision:TorchVision",
     },
 )
 DATASETS = Catalogue(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.model_files import model_directory
+from coterie.core.pretrained.files import model_directory
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
 from coterie.data.readers.checks import reading

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.model_files import model_directory
+from coterie.core.pretrained.files import model_directory
 from coterie.core.types import STRICT
 
 Shape = tuple[int, ...]

@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
+from coterie.core.pretrained.transformer import Transformer
+from coterie.core.pretrained.vision import TorchVision
 from coterie.core.types import STRICT
-from coterie.zoo.transformer import Transformer
-from coterie.zoo.vision import TorchVision
 
 __all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel", "TorchVision", "Transformer"]
 
