@@ -145,7 +145,7 @@ def test_what_is_not_there_is_told(source: str, tmp_path: Path) -> None:
 def test_a_network_of_images_gets_a_head_for_the_data() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1000)))
     with_head(network, 5)
-    assert network[1][2].out_features == 5  # type: ignore[index, union-attr]
+    assert network[1][2].out_features == 5  # type: ignore[index]
     with raises("model-shape", match="one or three channels"):
         TorchVision()((2, 8, 8), 3)
 

@@ -120,7 +120,7 @@ def test_an_instance_keeps_what_is_not_drawn_again() -> None:
     torch.manual_seed(5)
     instance = MLP_3_2_2()
     for part in ("head", "adapters"):
-        model = Model.of(instance, train=part)  # type: ignore[arg-type]
+        model = Model.of(instance, train=part)
         assert torch.equal(model.blueprint.get_parameter("1.bias"), instance.get_parameter("1.bias"))
         assert not torch.equal(model.init(rng(1)), model.init(rng(2)))
     started = Model.of(instance, train=("1.bias",)).init(rng())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ def test_a_loss_by_name_is_trained_over_a_network_and_one_of_a_user_must_be_trus
     workers = {
         100 + i: ClientWorker(
             f"c{i}",
-            lambda own=own: Federation.from_arrays([own]),
-            DirectoryStore(tmp_path / f"c{i}"),  # type: ignore[misc]
+            partial(Federation.from_arrays, [own]),
+            DirectoryStore(tmp_path / f"c{i}"),
         )
         for i, own in enumerate(arrays)
     }

@@ -18,8 +18,8 @@ import coterie
 from conftest import raises, vector
 from coterie.core.codec import pack
 from coterie.core.ensemble import combined
-from coterie.core.model import Model
 from coterie.core.objective import AbsoluteError, MultiLabel, Tokens, loss_name, sample_losses
+from coterie.engines.factory import EngineName
 from coterie.training.tuned import Tuned
 from coterie.zoo import MLP
 
@@ -94,7 +94,7 @@ RUNS: Mapping[str, tuple[str, Any, str]] = {
     "multilabel": ("labels", Tuned(MLP(hidden=(8,)), loss="multilabel"), "label_accuracy"),
     "tokens": ("tokens", Tuned(Tagger, loss="tokens"), "token_accuracy"),
     "autoencoder": ("values", Tuned(MLP(hidden=(2,)), loss=Huber()), "worst"),
-    "function": ("values", Model(lambda: nn.Linear(3, 3), lambda o, y: (o - y).abs().sum(1)), ""),
+    "function": ("values", Tuned(lambda: nn.Linear(3, 3), loss=lambda o, y: (o - y).abs().sum(1)), ""),
 }
 
 
@@ -105,10 +105,9 @@ def test_the_same_on_every_engine(name: str, kind_of_method: Any, tmp_path: Path
     method = kind_of_method(k=2, local=LOCAL)
     kind, model, score = RUNS[name]
     data = coterie.Federation.from_arrays(clients(kind), task="regression")
-    runs = [
-        coterie.run(method, data, model, rounds=3, engine=engine, out=tmp_path / engine)
-        for engine in ("sequential", "batched", *(["workers"] if name == "tokens" else []))
-    ]
+    engines: list[EngineName] = ["sequential", "batched", "workers"]
+    engines = engines if name == "tokens" else engines[:2]
+    runs = [coterie.run(method, data, model, rounds=3, engine=engine, out=tmp_path / str(engine)) for engine in engines]
     (_, one), *others = (pack(run.state) for run in runs)
     for number, (_, other) in enumerate(others):
         within = 1e-5 if number == 0 and kind_of_method is coterie.FedEM else 0

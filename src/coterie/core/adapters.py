@@ -104,7 +104,9 @@ def prepare(network: nn.Module, train: Train, adapters: Adapters) -> nn.Module:
     if adapters.through == "peft":
         return _through_peft(network, adapters, head)
     layers = [network.get_submodule(name) for name in _adapted_layers(network, adapters, head)]
-    new = {m: AdaptedLinear(m, adapters.rank, adapters.alpha) for m in layers if isinstance(m, nn.Linear)}
+    new: dict[nn.Module, nn.Module] = {
+        m: AdaptedLinear(m, adapters.rank, adapters.alpha) for m in layers if isinstance(m, nn.Linear)
+    }
     return _replaced(network, new)
 
 
@@ -117,7 +119,7 @@ def _replaced(network: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Modu
     """The network with other modules in these places, everywhere: one layer may be used in several."""
     for module in list(network.modules()):
         for name, child in list(module._modules.items()):
-            if child in new:
+            if child is not None and child in new:
                 setattr(module, name, new[child])
     return new.get(network, network)
 
@@ -190,7 +192,10 @@ def _through_peft(network: nn.Module, adapters: Adapters, head: set[int]) -> nn.
         name for name, m in network.named_modules() if name and any(id(p) in head for p in m.parameters(recurse=False))
     ]
     config = peft.LoraConfig(
-        r=adapters.rank, lora_alpha=adapters.alpha, target_modules=wanted, exclude_modules=leave or None
+        r=adapters.rank,
+        lora_alpha=adapters.alpha,  # type: ignore[arg-type]  # any number will do
+        target_modules=wanted,
+        exclude_modules=leave or None,
     )
     made: nn.Module = peft.inject_adapter_in_model(config, network)
     for p in made.parameters():

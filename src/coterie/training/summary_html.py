@@ -34,9 +34,8 @@ def _summary(result: Result[Any]) -> str:
     rows = [("loss", _number(found.loss, 4))]
     if found.mae is not None:
         rows = list(zip(ERRORS, errors(found), strict=True))
-    rows += [
-        (name, value) for name, value in zip(found.scores or (), own_values(found, found.scores or ()), strict=True)
-    ]
+    own = tuple(found.scores or ())
+    rows += list(zip(own, own_values(found, own), strict=True))
     if found.accuracy is not None:
         rows = [("accuracy", percent(found.accuracy)), ("macro-F1", percent(found.macro_f1)), *rows]
     if found.worst_decile is not None:  # of which runs of before say nothing

@@ -20,6 +20,7 @@ from coterie.client.batched.plan import make_plan, steps_of
 from coterie.client.training import LocalTraining, TrainingResult, cuts
 from coterie.client.updates import Proximal, initial_state
 from coterie.core.allocation.buffers import BufferPool
+from coterie.core.objective import AnyLoss
 
 
 def trains_low_rank(training: LocalTraining, first: Layer) -> bool:
@@ -41,7 +42,7 @@ def bytes_of(training: LocalTraining, layers: Sequence[Layer], low_rank: bool) -
 
 
 def train_together(
-    layers: Sequence[Layer], loss: str, trainings: Sequence[LocalTraining], blocks: BufferPool | None = None
+    layers: Sequence[Layer], loss: AnyLoss, trainings: Sequence[LocalTraining], blocks: BufferPool | None = None
 ) -> list[TrainingResult]:
     """Train clients that share their settings (but not their data, starts, anchors, ...), in the order given.
 
@@ -60,7 +61,7 @@ class _Group:
     """Clients that train together: their samples, models and optimiser states, stacked."""
 
     def __init__(
-        self, layers: Sequence[Layer], loss: str, trainings: Sequence[LocalTraining], blocks: BufferPool
+        self, layers: Sequence[Layer], loss: AnyLoss, trainings: Sequence[LocalTraining], blocks: BufferPool
     ) -> None:
         self.layers, self.loss, self.blocks = layers, loss, blocks
         self.rule = trainings[0].rule
@@ -221,7 +222,7 @@ class _Segment:
                 slope = below.mul_(inputs[number].sign_()) if self.layers[number - 1].relu else below
 
 
-def _loss_gradient(loss: str, outputs: Tensor, labels: Tensor, losses: Tensor, minus: Tensor) -> Tensor:
+def _loss_gradient(loss: AnyLoss, outputs: Tensor, labels: Tensor, losses: Tensor, minus: Tensor) -> Tensor:
     """The gradient of each sample's loss by the outputs. The losses (of classes: negated) are put in `losses`."""
     if loss == "mse":
         slope = outputs - labels

@@ -75,7 +75,7 @@ def _body(source: str) -> Any:
             code="extra-missing",
         ) from None
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         return transformers.AutoModel.from_pretrained(
             place, local_files_only=True, use_safetensors=True, trust_remote_code=False
@@ -86,4 +86,4 @@ def _body(source: str) -> Any:
         ) from None
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -19,7 +19,7 @@ from torch import Tensor
 from coterie.core.codec import TYPES
 from coterie.core.errors import CoterieError
 from coterie.network.client.data import own_data
-from coterie.network.client.state_store import DirectoryStore, StateStore
+from coterie.network.client.state_store import FROZEN, DirectoryStore, StateStore
 from coterie.network.client.worker import ClientWorker
 from coterie.network.flower.grid_transport import FlowerTransport
 from coterie.network.flower.records import from_records, to_records
@@ -90,6 +90,15 @@ class ContextStore:
     def versions(self, run: str) -> list[int]:
         """See `StateStore.versions`."""
         return sorted(int(key.rpartition("/")[2]) for key in self.state if key.startswith(f"{run}/"))
+
+    def frozen(self, hash: str) -> Tensor | None:
+        """See `StateStore.frozen`."""
+        found = self.state.get(f"{FROZEN}/{hash}")
+        return _tensor(found["bytes"]) if isinstance(found, ArrayRecord) else None
+
+    def keep_frozen(self, hash: str, values: Tensor) -> None:
+        """See `StateStore.keep_frozen`."""
+        self.state[f"{FROZEN}/{hash}"] = ArrayRecord({"bytes": _array(values)})
 
 
 def _array(value: Tensor) -> Array:

@@ -69,5 +69,7 @@ def _evaluated(rows: Sequence[Mapping[str, Any]]) -> Evaluated:
         *(column("loss"), column("accuracy"), column("macro_f1")),
         torch.tensor([row["cluster"] for row in rows], dtype=torch.int64),
         torch.tensor(shares) if len(shares) == len(rows) else None,
-        *errors,
+        mae=errors[0],
+        constant=errors[1],
+        variance=errors[2],
     )
