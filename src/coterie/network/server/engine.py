@@ -269,13 +269,10 @@ class NetworkEngine:
             Outgoing(node, encode(self._request(visit, who), self._settings.compress), self._limits(who))
             for who, node in ((who, self.registry.here[who.client]) for who in some)
         ]
-        waiting: dict[str, _Asked] = {}
-        for who, message_id in zip(some, self._send(messages, self._settings.deadline), strict=True):
-            if message_id is None:
-                missing[who.client] = Missing(who.client, "the request could not be sent")
-            else:
-                waiting[message_id] = who
-        return waiting
+        sent = list(zip(some, self._send(messages, self._settings.deadline), strict=True))
+        lost = [who.client for who, message_id in sent if message_id is None]
+        missing |= {client: Missing(client, "the request could not be sent") for client in lost}
+        return {message_id: who for who, message_id in sent if message_id is not None}
 
     def _request(self, visit: Visit, who: _Asked) -> VisitRequest:
         version = self.memory.read(who.client).get(VERSION)
