@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
+    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
-    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.client_table import ByClient as ByClient
     from coterie.core.cohort import Cohort as Cohort
     from coterie.core.cohort import Counted as Counted

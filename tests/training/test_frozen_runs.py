@@ -24,7 +24,6 @@ from coterie.core.model_layout import joined
 from coterie.training import checkpoint
 from coterie.training.config import read
 from coterie.training.execute import execute
-from coterie.training.run_directory import describe_model
 from coterie.training.tuned import Tuned
 from coterie.zoo import MLP
 
@@ -114,7 +113,7 @@ def half_frozen(scale: float = 1.0) -> nn.Module:
 def as_in_0_1(directory: Path, model: Model, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Rewrite the checkpoints of a run as 0.1 wrote them: frozen numbers inside, between weights and statistics."""
     frozen, then = joined(model.layout.outside(model.blueprint)), model.size + model.frozen_size
-    said = describe_model(model).partition(", frozen")[0].replace(f"{model.size} numbers", f"{then} numbers")
+    said = model.description.partition(", frozen")[0].replace(f"{model.size} numbers", f"{then} numbers")
     for file in (directory / "checkpoints").iterdir():
         with safetensors.safe_open(file, framework="pt") as opened:
             header = {k: v for k, v in opened.metadata().items() if k != "crc32"}

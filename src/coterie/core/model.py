@@ -10,6 +10,7 @@ The weights of convolutions are stored with their channels last, the fastest lay
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -162,6 +163,13 @@ class Model:
     def dtype(self) -> torch.dtype:
         """Of the numbers in the vector."""
         return self.layout.vector(self.blueprint)[0].dtype
+
+    @property
+    def description(self) -> str:
+        """In one line: its size, its loss, its layers and, where a part of it is frozen, the hash of that."""
+        network = f"network {zlib.crc32(repr(self.blueprint).encode()):08x}"
+        frozen = f", frozen {self.frozen[:16]}" if self.frozen else ""
+        return f"{self.size} numbers, {self.loss_name}, {network}{frozen}"
 
     def init(self, rng: np.random.Generator) -> Tensor:
         """A fresh model (P,), drawn from the generator."""

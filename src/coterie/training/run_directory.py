@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import json
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,20 +73,13 @@ def describe(method: object) -> str:
     return f"{type(method).__qualname__}({', '.join(shown)})"
 
 
-def describe_model(model: Model) -> str:
-    """A model in one line: its size, its loss, its layers and, where a part of it is frozen, the hash of that."""
-    network = f"network {zlib.crc32(repr(model.blueprint).encode()):08x}"
-    frozen = f", frozen {model.frozen[:16]}" if model.frozen else ""
-    return f"{model.size} numbers, {model.loss_name}, {network}{frozen}"
-
-
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
     free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
         "method": describe(method),
-        "model": describe_model(model),
+        "model": model.description,
         "data": clients.identity(),
     }
 
