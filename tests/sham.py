@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.utils.backend_registration as backends
@@ -55,7 +55,7 @@ COUNTS = Counts()
 class _State:
     """What a device has besides tensors: its random numbers, and whether it knows float64."""
 
-    generators = [torch.Generator() for _ in range(DEVICES)]
+    generators: ClassVar = [torch.Generator() for _ in range(DEVICES)]
     current = 0
     doubles = True
 
@@ -145,10 +145,8 @@ def run(func: Any, *args: Any, **kwargs: Any) -> Any:
     operands = [value for value in flat if isinstance(value, Tensor)]
     shams = [value for value in operands if isinstance(value, Sham)]
     wanted = kwargs.get("device")
-    if wanted is not None:
-        device = _indexed(torch.device(wanted))
-    else:
-        device = shams[0].device if shams else CPU
+    here = shams[0].device if shams else CPU
+    device = here if wanted is None else _indexed(torch.device(wanted))
     if name in COPIES:
         _count_copy(args, kwargs, device)
     else:
@@ -175,12 +173,19 @@ def _wrapped(value: Any, device: torch.device, mine: dict[int, Sham]) -> Any:
     if not isinstance(value, Tensor):
         return value
     if id(value) in mine:
-        return mine[id(value)]
+        return _reshaped(mine[id(value)])
     if device.type != NAME:
         return value
     if value.dtype == torch.float64 and not _State.doubles:
         raise TypeError(f"Cannot convert a {device} Tensor to float64 dtype as the framework doesn't support float64.")
     return Sham(value, device)
+
+
+def _reshaped(tensor: Sham) -> Sham:
+    """After an operation in place, which may have changed the shape (`squeeze_`, in the product of a vector)."""
+    if tensor.shape != tensor.raw.shape or tensor.stride() != tensor.raw.stride():
+        torch.Tensor.data.__set__(tensor, Sham(tensor.raw, tensor.device))  # type: ignore[attr-defined]
+    return tensor
 
 
 def _indexed(device: torch.device) -> torch.device:
@@ -264,6 +269,14 @@ class _Module:
 
     def set_device(self, device: Any) -> None:
         _State.current = _number(device)
+
+    @contextmanager
+    def device(self, device: Any) -> Iterator[None]:
+        before, _State.current = _State.current, _number(device)
+        try:
+            yield
+        finally:
+            _State.current = before
 
     def manual_seed(self, seed: int) -> None:
         _State.generators[_State.current].manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The pretend accelerator refuses what CUDA refuses, and computes what the CPU computes: the other tests stand on it."""
+"""The pretend accelerator refuses what CUDA refuses, and computes what the CPU computes. Other tests rely on it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cuda_refuses_is_refused(what: str) -> None:
-    with pytest.raises(RuntimeError, match="same device|device type for generator"):
+    with pytest.raises(RuntimeError, match=r"same device|device type for generator"):
         REFUSED[what]()
 
 
@@ -76,6 +76,12 @@ def test_data_can_be_set_to_a_view() -> None:
     assert torch.autograd.grad(layer(on(10, 100)).sum(), [layer.weight])[0].tolist() == [[10, 100]]
     with pytest.raises(RuntimeError):
         layer.weight.data = torch.ones(1, 2)
+
+
+def test_a_shape_changed_in_place_is_seen() -> None:
+    assert (on(1, 2) @ on(1, 2)[:, None]).tolist() == [5]  # PyTorch squeezes such a product in place
+    assert on(1, 2)[None].squeeze_(0).t().shape == (2,)
+    assert on(1, 2).unsqueeze_(0).shape == (1, 2)
 
 
 def networks() -> dict[str, tuple[nn.Module, Tensor]]:

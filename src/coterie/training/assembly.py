@@ -10,19 +10,22 @@ from typing import Any, TypeVar
 from warnings import warn
 
 from coterie.core.clients import Clients
+from coterie.core.compute import AUTOMATIC, Compute
+from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.termination import Interruption
 from coterie.data.federation import Federation
 from coterie.engines.auto import Sizes
-from coterie.engines.contract import Engine
+from coterie.engines.contract import Engine, device_of
 from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
+from coterie.training.beginning import recorded_arithmetic
 from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Event, Listener
 from coterie.training.job import Job
-from coterie.training.run_directory import RunDirectory, check_directory, recorded_arithmetic
+from coterie.training.run_directory import RunDirectory, check_directory
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -52,6 +55,8 @@ class EngineRequest:
     engine: str | Engine
     workers: int | None = None
     address: str | None = None  # of a Ray cluster
+    compute: Compute = AUTOMATIC  # where clients are computed, and how precisely
+    gpus: float | None = None  # of a GPU for each of Ray's actors
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ def assemble(
     if output is not None:
         check_directory(output.path, output.resume)
     config = None if output is None else output.config
+    engine = _with_device(engine)
     if engine.engine == "auto" and isinstance(clients, Federation):
         begun = _begun(output.path) if output is not None and output.resume else None
         engine = _chosen(engine, method, model, clients, settings, begun, say)
@@ -98,6 +104,8 @@ def assemble(
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
     with _opened(engine, model, clients) as opened:
+        if config is not None and "device" in config:
+            config = {**config, "device": device_of(opened)}
         rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
         method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
         directory = None
@@ -110,6 +118,20 @@ def assemble(
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         ready = Run(method, model, clients, settings, opened, directory, listeners, final_split)
         yield ready if interruption is None else replace(ready, interruption=interruption)
+
+
+def _with_device(engine: EngineRequest) -> EngineRequest:
+    """The device that is asked for, found on this machine; an engine that is given has one already."""
+    if isinstance(engine.engine, str):
+        # Ray's actors find theirs on their own machines.
+        return engine if engine.engine == "ray" else replace(engine, compute=engine.compute.resolved())
+    if engine.compute != AUTOMATIC:
+        raise CoterieError(
+            "device, precision, compile, deterministic: the engine that was passed has its own; name the engine "
+            "instead, or give these to its constructor",
+            code="config-conflict",
+        )
+    return engine
 
 
 def _begun(path: Path) -> str | None:
@@ -128,16 +150,18 @@ def _chosen(
 ) -> EngineRequest:
     """What `engine: auto` comes to; begun: the arithmetic of the run that is resumed."""
     sizes = Sizes(settings.clients_per_round(len(federation)), settings.rounds)
-    choice = chosen("auto", engine.workers, model, federation, local_of(method), sizes, begun)
+    choice = chosen("auto", engine.workers, model, federation, local_of(method), sizes, begun, engine.compute)
     assert choice is not None
     say(f"engine: {choice}")
-    return EngineRequest(choice.name, choice.workers, engine.address)
+    return replace(engine, engine=choice.name, workers=choice.workers)
 
 
 @contextmanager
 def _opened(request: EngineRequest, model: Model, clients: Clients) -> Iterator[Engine]:
     if isinstance(clients, Federation):
-        with make_engine(request.engine, model, clients, request.workers, request.address) as engine:
+        with make_engine(
+            *(request.engine, model, clients, request.workers, request.address, request.compute, request.gpus)
+        ) as engine:
             yield engine
         return
     assert not isinstance(request.engine, str), "an engine by name needs the clients' data"

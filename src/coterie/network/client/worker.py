@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.client.runner import TaskRunner
+from coterie.core.compute import HOST, Compute, determinism, own_random_numbers
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
@@ -59,6 +60,7 @@ class ClientWorker:
     limits: Limits = LIMITS
     say: Callable[[str], None] = lambda _: None
     save_to: Path | None = None  # where its model is stored after every evaluation
+    compute: Compute = HOST  # on this client's own device
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
 
     @cached_property
@@ -105,9 +107,11 @@ class ClientWorker:
     def _carry_out(self, request: VisitRequest) -> VisitReply:
         remove_unused_versions(self.store, request.run, request.base, request.since)
         kept, afresh = self._kept(request)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        device = torch.device(self.compute.device)
+        with one_thread(), own_random_numbers(device), determinism(self.compute.deterministic):
             runner = self._runner(request.network)
-            done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
+            data = runner.placement.client(self.federation, 0)
+            done = runner.visit(request.tasks, request.client, data, kept, request.moment)
             self._save_model(runner, request, kept)
         wrote = None
         if request.keep and done.keeps:
@@ -142,7 +146,7 @@ class ClientWorker:
 
     def _runner(self, asked: ModelSpec) -> TaskRunner:
         if asked not in self._runners:
-            self._runners = {asked: TaskRunner(self._model(asked))}
+            self._runners = {asked: TaskRunner(self._model(asked), compute=self.compute)}
         return self._runners[asked]
 
     def _model(self, asked: ModelSpec) -> Model:

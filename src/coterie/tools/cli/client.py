@@ -13,6 +13,7 @@ from coterie.core.errors import CoterieError
 State = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
 ]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="That computes: auto, cpu, cuda, cuda:1, mps or xpu.")]
 TrustedNetworks = Annotated[
     list[str] | None, typer.Option(metavar="MODULE:NET", help="A network beyond the catalogue's; repeatable.")
 ]
@@ -31,6 +32,7 @@ def client(
         Path | None, typer.Option(metavar="DIR", help="Store this client's model there, after every evaluation.")
     ] = None,
     trust: TrustedNetworks = None,
+    device: Device = "auto",
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
     look: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds between two looks for a message; more spare the server.")
@@ -57,7 +59,9 @@ def client(
     who = check_name(files.name if files is not None else str(name), "--name")
     place = state or Path(f"coterie-{who}")
 
+    from coterie.core.compute import Compute
     from coterie.core.termination import by_sigterm, exit_code
+    from coterie.core.validation import settings_from
     from coterie.network.client.data import own_data
     from coterie.network.client.state_store import DirectoryStore
     from coterie.network.client.worker import ClientWorker
@@ -65,7 +69,13 @@ def client(
     from coterie.network.security.key_files import private_files
 
     kept = DirectoryStore(place / "kept")
-    worker = ClientWorker(who, lambda: own_data(data), kept, trusted=tuple(trust or ()), say=_say, save_to=save_model)
+    worker = ClientWorker(
+        *(who, lambda: own_data(data), kept),
+        trusted=tuple(trust or ()),
+        say=_say,
+        save_to=save_model,
+        compute=settings_from(Compute, device=device).resolved(),
+    )
     try:
         with by_sigterm(), private_files():
             run_client(ServerConnection(server, files, look), worker, place / "flower", port, patience, _say)
