@@ -4,7 +4,7 @@
 CPU tensors, so that results are those of the CPU to the bit; what is checked is who touches what. As on CUDA, an
 operation refuses operands on different devices (a CPU number without dimensions may join elementwise ones, CPU indices
 may index), `.numpy()` and a CPU generator. Transfers are counted (`COUNTS`). `without_doubles()` refuses float64, as
-MPS does.
+MPS does. Autograd works on the first device only: PyTorch asks Python for no more.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ CPU = torch.device("cpu")
 COPIES = ("aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize")
 INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index")
 READS = ("aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero")  # they give numbers, not tensors
+NO_DOUBLES = TypeError("Cannot convert a sham Tensor to float64 dtype as the framework doesn't support float64.")
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Counts:
     up_bytes: int = 0
     down_bytes: int = 0
     reads: int = 0
+    refused: int = 0  # operations on the wrong device: code may catch the error, and do without a device
     pinned: int = 0  # copies up from pinned memory, which a device can make while the host goes on
 
     def reset(self) -> None:
@@ -50,6 +52,12 @@ class Counts:
 
 
 COUNTS = Counts()
+
+
+def refused(error: Exception) -> Exception:
+    """An error to raise, counted."""
+    COUNTS.refused += 1
+    return error
 
 
 class _State:
@@ -101,7 +109,7 @@ class Sham(torch.Tensor):
 def _set_data(tensor: Tensor, value: Tensor) -> None:
     """`tensor.data = value`: the numbers have to follow the shape, or the old ones would stay."""
     if not isinstance(tensor, Sham) or not isinstance(value, Sham) or tensor.device != value.device:
-        raise RuntimeError("sham: .data can only be set to a tensor of the same device")
+        raise refused(RuntimeError("sham: .data can only be set to a tensor of the same device"))
     torch.Tensor.data.__set__(tensor, value)  # type: ignore[attr-defined]
     tensor.raw = value.raw
 
@@ -111,9 +119,11 @@ def _get_data(tensor: Sham) -> Tensor:
 
 
 def _refuse_numpy(tensor: Tensor, *_: object, **__: object) -> Any:
-    raise TypeError(
-        f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-        "memory first."
+    raise refused(
+        TypeError(
+            f"can't convert {tensor.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+            "memory first."
+        )
     )
 
 
@@ -140,6 +150,10 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
 
 def run(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Check the operands of an operation, compute it on the CPU, and put what it gives on the device."""
+    if torch.is_inference_mode_enabled():  # where operations arrive that are otherwise made of others
+        made = func.decompose(*args, **kwargs)
+        if made is not NotImplemented:
+            return made
     name = func._schema.name
     flat = pytree.tree_leaves((args, kwargs))
     operands = [value for value in flat if isinstance(value, Tensor)]
@@ -160,7 +174,10 @@ def run(func: Any, *args: Any, **kwargs: Any) -> Any:
     if name == "aten::copy_":
         return args[0]
     mine = {id(one.raw): one for one in shams}
-    return pytree.tree_map(lambda value: _wrapped(value, home, mine), out)
+    # What is a view of a tensor made outside inference mode is an ordinary tensor, even inside.
+    views = any(returned.alias_info is not None for returned in func._schema.returns)
+    with torch.inference_mode(torch.is_inference_mode_enabled() and not (views and not shams[0].is_inference())):
+        return pytree.tree_map(lambda value: _wrapped(value, home, mine), out)
 
 
 def _raw(value: Any) -> Any:
@@ -177,7 +194,9 @@ def _wrapped(value: Any, device: torch.device, mine: dict[int, Sham]) -> Any:
     if device.type != NAME:
         return value
     if value.dtype == torch.float64 and not _State.doubles:
-        raise TypeError(f"Cannot convert a {device} Tensor to float64 dtype as the framework doesn't support float64.")
+        raise refused(
+            TypeError(f"Cannot convert a {device} Tensor to float64 dtype as the framework doesn't support float64.")
+        )
     return Sham(value, device)
 
 
@@ -198,7 +217,9 @@ def _check_devices(func: Any, name: str, args: Any, operands: list[Tensor], sham
         return
     if name in INDEXING:
         if not isinstance(args[0], Sham):
-            raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+            raise refused(
+                RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+            )
         for index in args[1]:
             if index is not None and not isinstance(index, Sham):  # as on CUDA: it is copied, and waited for
                 COUNTS.up, COUNTS.up_bytes = COUNTS.up + 1, COUNTS.up_bytes + index.nbytes
@@ -210,12 +231,14 @@ def _check_devices(func: Any, name: str, args: Any, operands: list[Tensor], sham
     where = {one.device for one in operands if isinstance(one, Sham) or one.dim() or not numbers}
     if len(where) > 1:
         found = ", ".join(sorted(map(str, where)))
-        raise RuntimeError(f"{name}: Expected all tensors to be on the same device, but found {found}")
+        raise refused(RuntimeError(f"{name}: Expected all tensors to be on the same device, but found {found}"))
 
 
 def _check_generator(generator: torch.Generator | None, device: torch.device) -> None:
     if generator is not None and generator.device.type != device.type:
-        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
+        raise refused(
+            RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator.device.type}'")
+        )
 
 
 def _count_copy(args: Any, kwargs: Any, device: torch.device) -> None:
@@ -227,7 +250,9 @@ def _count_copy(args: Any, kwargs: Any, device: torch.device) -> None:
         COUNTS.up, COUNTS.up_bytes = COUNTS.up + 1, COUNTS.up_bytes + source.nbytes
         COUNTS.pinned += is_pinned(source)
         if source.dtype == torch.float64 and not _State.doubles:
-            raise TypeError("Cannot convert a sham Tensor to float64 dtype as the framework doesn't support float64.")
+            raise refused(
+                TypeError("Cannot convert a sham Tensor to float64 dtype as the framework doesn't support float64.")
+            )
     else:
         COUNTS.down, COUNTS.down_bytes = COUNTS.down + 1, COUNTS.down_bytes + source.nbytes
 

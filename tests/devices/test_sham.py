@@ -84,6 +84,19 @@ def test_a_shape_changed_in_place_is_seen() -> None:
     assert on(1, 2).unsqueeze_(0).shape == (1, 2)
 
 
+def test_inference_mode_sees_ordinary_tensors() -> None:
+    """As where many clients train together: views of tensors from outside, changed in place."""
+    theta, layer = on(1, 2, 3, 4), nn.Linear(2, 2).to("sham")
+    with torch.inference_mode():
+        theta[None].view(1, 2, 2).unbind(1)[0].mul_(10)
+        fresh = layer(on(1, 1)).relu_()
+        assert (theta.cpu().device.type, theta.tolist(), theta.sum().tolist()) == ("cpu", [10, 20, 3, 4], 37)
+    theta.add_(1)
+    assert theta.tolist() == [11, 21, 4, 5]
+    assert fresh.is_inference()
+    assert not theta.is_inference()
+
+
 def networks() -> dict[str, tuple[nn.Module, Tensor]]:
     torch.manual_seed(0)
     convolutions = nn.Sequential(
