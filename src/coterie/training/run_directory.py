@@ -31,7 +31,6 @@ from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
-from coterie.core.yaml_text import parse_yaml
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, round_history, run_warnings, status
