@@ -109,6 +109,7 @@ def test_a_method_does_the_same_on_an_accelerator(engine: str, name: str, scenar
     assert here.counts == sham.Counts()
 
 
+@pytest.mark.exhaustive
 def test_workers_have_the_device_each() -> None:
     """In processes that are started anew: a forked one could not use an accelerator that its parent has used."""
     there, here = (ran(compute, "workers", "ditto", "momentum-kept") for compute in (SHAM, HOST))

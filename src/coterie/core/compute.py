@@ -143,9 +143,14 @@ def determinism(wanted: bool) -> Iterator[None]:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled()
-    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS is first used
-    torch.use_deterministic_algorithms(True)
+    be_deterministic()
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def be_deterministic() -> None:
+    """From now on, in this process."""
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS is first used
+    torch.use_deterministic_algorithms(True)

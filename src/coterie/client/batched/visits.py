@@ -53,8 +53,9 @@ class BatchedTaskRunner(TaskRunner):
     ) -> list[VisitResult | Exception]:
         """See `TaskRunner.visit_all`."""
         try:
-            placed = [replace(call, tasks=self.placement.tasks(call.tasks, moment)) for call in calls]
-            return self._visit_all(calls if self.placement.host else placed, source, moment)
+            if not self.placement.host:
+                calls = [replace(call, tasks=self.placement.tasks(call.tasks, moment)) for call in calls]
+            return self._visit_all(calls, source, moment)
         finally:
             self.placement.forget()
 

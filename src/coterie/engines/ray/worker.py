@@ -24,7 +24,7 @@ from coterie.client.runner import TaskRunner
 from coterie.core.allocation.buffers import MODEL, BufferPool
 from coterie.core.allocation.heap import keep_memory
 from coterie.core.codec import TYPES
-from coterie.core.compute import Compute
+from coterie.core.compute import Compute, be_deterministic
 from coterie.core.model import Model
 from coterie.core.tasks import Fit
 from coterie.data.federation import Federation
@@ -82,8 +82,8 @@ class Worker:
         ray.util.register_serializer(Tensor, serializer=flat, deserializer=tensor)
         model, self._federation, asked = job
         compute = asked.resolved()
-        if compute.deterministic:  # for as long as this process lives
-            torch.use_deterministic_algorithms(True)
+        if compute.deterministic:
+            be_deterministic()
         self._runner = TaskRunner(model, BufferPool(MODEL, torch.device(compute.device)), compute)
         node: str = ray.get_runtime_context().get_node_id()
         return node
