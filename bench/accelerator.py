@@ -25,7 +25,7 @@ import typer
 import workloads
 from torch import Tensor
 
-from coterie import Federation, Local, zoo
+from coterie import Federation, Local
 from coterie.client.answers import Moment
 from coterie.core.compute import HOST, Compute, Precision
 from coterie.core.model import Model
@@ -36,6 +36,7 @@ from coterie.core.tasks import Fit
 from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine, Visit
 from coterie.engines.factory import chosen, make_engine
+from coterie.training.build import named_model
 
 WITHIN = {"float32": 1e-3, "bf16": 0.2, "fp16": 0.1}  # of the length of an update: how far the device may be off
 
@@ -56,7 +57,7 @@ def quick() -> Case:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(40, 16)).astype(np.float32), rng.integers(4, size=40)) for _ in range(12)]
     federation = Federation.from_arrays(arrays, outputs=4)
-    model = Model(partial(zoo.MLP(hidden=(32,)).build, (16,), 4))
+    model = named_model("mlp", {"hidden": (32,)}, federation)
     return Case("quick", federation, model, [torch.arange(12)], Local(steps=10, batch=8, lr=0.05))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import coterie
 import sham
-from conftest import linear, make_federation, raises
+from conftest import ROOT, linear, make_federation, raises
 from coterie.client.training import LossScale, train
 from coterie.core.compute import HOST, Compute, determinism, find_device
 from coterie.core.local import Local
@@ -191,3 +191,19 @@ def test_determinism_is_asked_of_torch_for_the_run_only() -> None:
     with determinism(True), pytest.raises(RuntimeError, match="zap"):
         raise RuntimeError("zap")
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@needs_sham
+@pytest.mark.exhaustive
+def test_the_script_for_a_real_accelerator_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    import accelerator
+
+    out = tmp_path / "numbers.json"
+    accelerator.main("sham", "", 1, "float32", quickly=True, out=out)
+    (row,) = json.loads(out.read_text())["workloads"].values()
+    assert row["agrees"]
+    assert row["same_bits_again"]
+    assert row["relative_difference"] < 1e-5
+    with pytest.raises(SystemExit, match="no accelerator here"):
+        accelerator.main("cpu", "", 1, "float32", quickly=True, out=out)
