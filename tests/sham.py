@@ -75,7 +75,7 @@ class Sham(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: Tensor, device: torch.device) -> Sham:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
+        return torch.Tensor._make_wrapper_subclass(
             cls,
             raw.shape,
             strides=raw.stride(),
@@ -89,11 +89,11 @@ class Sham(torch.Tensor):
     def __init__(self, raw: Tensor, device: torch.device) -> None:
         self.raw = raw
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Sham({self.raw}, device='{self.device}')"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return run(func, *args, **(kwargs or {}))
 
     @classmethod

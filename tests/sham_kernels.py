@@ -50,7 +50,7 @@ INSTEAD: dict[str, Callable[..., Any]] = {  # of operations that the CPU does no
 
 LOW = ("linear", "conv1d", "conv2d", "mm", "addmm", "bmm", "baddbmm", "matmul")  # in the low precision, as on CUDA
 FULL = ("cross_entropy_loss", "nll_loss", "mse_loss", "log_softmax.int", "softmax.int", "logsumexp")  # in float32
-_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_KEY = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
 
 
 def _casting(operation: Any, low: bool) -> Callable[..., Any]:

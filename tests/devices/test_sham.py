@@ -90,7 +90,7 @@ def test_inference_mode_sees_ordinary_tensors() -> None:
     with torch.inference_mode():
         theta[None].view(1, 2, 2).unbind(1)[0].mul_(10)
         fresh = layer(on(1, 1)).relu_()
-        assert (theta.cpu().device.type, theta.tolist(), theta.sum().tolist()) == ("cpu", [10, 20, 3, 4], 37)
+        assert (theta.cpu().device.type, theta.tolist()) == ("cpu", [10, 20, 3, 4])
     theta.add_(1)
     assert theta.tolist() == [11, 21, 4, 5]
     assert fresh.is_inference()
@@ -172,7 +172,8 @@ def test_autocast_computes_products_in_low_precision() -> None:
 
 def test_a_device_without_doubles() -> None:
     with sham.without_doubles():
-        for make in (lambda: on(1).double(), lambda: torch.ones(1, dtype=torch.float64).to("sham")):
-            with pytest.raises(TypeError, match="float64"):
-                make()
+        with pytest.raises(TypeError, match="float64"):
+            on(1).double()
+        with pytest.raises(TypeError, match="float64"):
+            torch.ones(1, dtype=torch.float64).to("sham")
     assert on(1).double().dtype == torch.float64

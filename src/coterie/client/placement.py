@@ -62,7 +62,9 @@ class Placement:
             return None
         if id(node) not in self._up:
             found = substitute(node, self._placed)
-            models = {name: self._model(getattr(node, name)) for name in CARRIED if hasattr(node, name)}
+            models: dict[str, Tensor | ByClient] = {
+                name: self._model(getattr(node, name)) for name in CARRIED if hasattr(node, name)
+            }
             if isinstance(node, Mix) and isinstance(node.weights, ByClient):
                 models["weights"] = ByClient(node.weights.ids, self._model(node.weights.values))
             self._up[id(node)] = node, replace(found, **models) if models else found
