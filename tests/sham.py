@@ -89,7 +89,7 @@ class Sham(torch.Tensor):
     def __init__(self, raw: Tensor, device: torch.device) -> None:
         self.raw = raw
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"Sham({self.raw}, device='{self.device}')"
 
     @classmethod

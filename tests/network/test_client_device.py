@@ -23,7 +23,8 @@ if not sham.register():
 
 def trained(folder: Path, compute: Compute) -> Result[Any]:
     rng = np.random.default_rng(0)
-    clients = [(rng.normal(size=(12, 2)).astype(np.float32), rng.integers(3, size=12)) for _ in range(3)]
+    drawn = [(rng.normal(size=(12, 2)).astype(np.float32), rng.integers(3, size=12)) for _ in range(3)]
+    clients = [(x[:9], y[:9], x[9:], y[9:]) for x, y in drawn]
     transport = transport_of(clients, folder / "clients")
     for node, worker in transport.workers.items():
         transport.workers[node] = replace(worker, compute=compute if node == 101 else HOST)
