@@ -139,7 +139,7 @@ def trained(compute: Compute, lr: float = 0.1) -> tuple[torch.Tensor, set[torch.
     seen: set[torch.dtype] = set()
     model = Model(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     replica = model.replica(compute).load(model.init(generator(0, Purpose.INIT)))
-    replica.network[0].register_forward_hook(lambda m, i, out: seen.add(out.dtype) or None)  # type: ignore[func-returns-value,operator,index]
+    replica.network[0].register_forward_hook(lambda m, i, out: seen.add(out.dtype) or None)  # type: ignore[func-returns-value,index]
     rng = torch.Generator().manual_seed(1)
     x, y = torch.randn(20, 4, generator=rng), torch.randint(3, (20,), generator=rng)
     device = compute.device
@@ -161,7 +161,11 @@ def test_networks_compute_in_the_precision_that_is_asked_for(device: str) -> Non
 
 def test_a_gradient_that_overflows_is_left_out_and_scaled_less() -> None:
     replica = linear().replica().load(torch.ones(4))
-    scale, loss = LossScale(), lambda: replica.outputs(torch.tensor([[1.0, 1.0]])).sum() * 1e34
+    scale = LossScale()
+
+    def loss() -> torch.Tensor:
+        return replica.outputs(torch.tensor([[1.0, 1.0]])).sum() * 1e34
+
     assert scale.gradient(replica, loss()) is None  # 65,536 times 1e34 is too large for single precision
     assert scale.scale == 2.0**15
     found = scale.gradient(replica, loss())

@@ -21,6 +21,7 @@ from coterie.core.compute import Compute, own_random_numbers, seed_device
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
@@ -53,6 +54,13 @@ def visit(engine: Engine, *tasks: Task, round: int = 0) -> Outcome:
     assert not found.missing
     assert not sham.COUNTS.refused
     return found
+
+
+def models(outcome: Outcome) -> Tensor:
+    (reply,) = outcome.replies
+    assert isinstance(reply, Fitted)
+    assert reply.theta is not None
+    return reply.theta
 
 
 def counted(engine: Engine, *tasks: Task, round: int = 0) -> sham.Counts:
@@ -172,11 +180,11 @@ def test_two_devices_see_the_same_batches(engine: type[Any]) -> None:
     """The plan is made on the host: after steps on single samples in an order of its own the models are the same."""
     task = Fit(All(torch.zeros(P)), Local(steps=11, batch=1, lr=0.5))
     devices = ("cpu", "sham:0", "sham:1") if engine is Batched else ("cpu", "sham:0")
-    found = [visit(engine(model(), make_federation(CLIENTS), compute=Compute(d)), task).replies[0] for d in devices]
+    found = [models(visit(engine(model(), make_federation(CLIENTS), compute=Compute(d)), task)) for d in devices]
     for one in found[1:]:
-        torch.testing.assert_close(one.theta, found[0].theta, rtol=1e-6, atol=1e-6)  # type: ignore[union-attr]
+        torch.testing.assert_close(one, found[0], rtol=1e-6, atol=1e-6)
     other = engine(model(), make_federation(CLIENTS)).visit(Visit((task,), torch.arange(CLIENTS), Moment(1, 0, 0)))
-    assert (other.replies[0].theta - found[0].theta).abs().max() > 1e-3
+    assert (models(other) - found[0]).abs().max() > 1e-3
 
 
 def dropping() -> nn.Module:
@@ -184,7 +192,7 @@ def dropping() -> nn.Module:
 
 
 def test_a_seed_is_the_devices_own() -> None:
-    drawn = {}
+    drawn: dict[str, list[list[float]]] = {}
     with own_random_numbers(torch.device("sham:1")):
         for device in ("sham:1", "sham:0", "sham:1"):
             seed_device(torch.device("sham:1"), 5)
@@ -198,13 +206,13 @@ def test_dropout_is_drawn_from_the_clients_seed() -> None:
     theta, data = torch.randn(size, generator=torch.Generator().manual_seed(0)), make_federation(CLIENTS)
     engine = Sequential(Model(dropping), data, compute=Compute(device))
     state = torch.get_device_module("sham").get_rng_state(device)
-    first = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.arange(CLIENTS), Moment(0, 0, 0))).replies[0]
+    first = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.arange(CLIENTS), Moment(0, 0, 0)))
     assert torch.equal(torch.get_device_module("sham").get_rng_state(device), state)
     torch.rand(7, device=device)
-    one = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.tensor([3]), Moment(0, 0, 0))).replies[0]
-    assert torch.equal(one.theta[0], first.theta[3])  # type: ignore[union-attr]
-    other = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.tensor([3]), Moment(1, 0, 0))).replies[0]
-    assert not torch.equal(other.theta[0], first.theta[3])  # type: ignore[union-attr]
+    one = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.tensor([3]), Moment(0, 0, 0)))
+    assert torch.equal(models(one)[0], models(first)[3])
+    other = engine.visit(Visit((Fit(All(theta), LOCAL),), torch.tensor([3]), Moment(1, 0, 0)))
+    assert not torch.equal(models(other)[0], models(first)[3])
 
 
 def test_a_rerun_on_one_device_gives_the_same_bits() -> None:
