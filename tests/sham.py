@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -21,8 +20,10 @@ import torch.utils.backend_registration as backends
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from sham_counts import COUNTS, Counts, refused
 from sham_kernels import INSTEAD, is_pinned, register_autocast, register_pinning
 
+__all__ = ["COUNTS", "NAME", "SET_UP", "Counts", "Sham", "register", "without_doubles"]
 NAME = "sham"
 DEVICES = 2
 SET_UP = "_setup_privateuseone_for_python_backend"  # private to PyTorch: it may go
@@ -31,33 +32,6 @@ COPIES = ("aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::_copy_from
 INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index")
 READS = ("aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero")  # they give numbers, not tensors
 NO_DOUBLES = TypeError("Cannot convert a sham Tensor to float64 dtype as the framework doesn't support float64.")
-
-
-@dataclass
-class Counts:
-    """What crossed between host and device: copies of tensors, their bytes, and single numbers that were read."""
-
-    up: int = 0
-    down: int = 0
-    up_bytes: int = 0
-    down_bytes: int = 0
-    reads: int = 0
-    refused: int = 0  # operations on the wrong device: code may catch the error, and do without a device
-    pinned: int = 0  # copies up from pinned memory, which a device can make while the host goes on
-
-    def reset(self) -> None:
-        """Start again from zero."""
-        for name in self.__dataclass_fields__:
-            setattr(self, name, 0)
-
-
-COUNTS = Counts()
-
-
-def refused(error: Exception) -> Exception:
-    """An error to raise, counted."""
-    COUNTS.refused += 1
-    return error
 
 
 class _State:
