@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from coterie.core.codec import pack
 from coterie.core.cohort import Cohort
+from coterie.core.compute import HOST, Compute
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
@@ -123,10 +124,12 @@ def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
 
 
 @contextmanager
-def engine(kind: Kind, federation: Federation, build: Callable[[], nn.Module] = linear) -> Iterator[Engine]:
+def engine(
+    kind: Kind, federation: Federation, build: Callable[[], nn.Module] = linear, compute: Compute = HOST
+) -> Iterator[Engine]:
     """An open engine of this kind."""
-    name, workers = kind
-    with one_thread(), make_engine(name, Model(build, loss_of(federation)), federation, workers) as opened:
+    (name, workers), model = kind, Model(build, loss_of(federation))
+    with one_thread(), make_engine(name, model, federation, workers, compute=compute) as opened:
         yield opened
 
 

@@ -74,10 +74,10 @@ def test_a_value_of_the_wrong_kind_is_named_with_its_field() -> None:
 
 def test_devices_are_not_taken_for_engines() -> None:
     for name in ("device", "cuda", "use_gpu"):
-        assert "CPU" in suggest(name, ["engine", "rounds"])
+        assert "is `device`" in suggest(name, ["engine", "rounds"])
         assert "Did you mean" not in suggest(name, ["engine", "rounds"])
-    with raises("argument-unknown", match=r"run: unknown argument 'device'\. Runs compute on the CPU"):
-        coterie.run("fedavg", [], device="cuda")  # type: ignore[call-arg]
+    with raises("argument-unknown", match=r"run: unknown argument 'gpus'\. Where clients are computed is `device`"):
+        coterie.run("fedavg", [], gpus=1)  # type: ignore[call-arg]
     with raises("argument-unknown", match=r"from_arrays: unknown argument 'test_size'\. Did you mean 'test'"):
         coterie.Federation.from_arrays([], test_size=0.1)  # type: ignore[call-arg]
 

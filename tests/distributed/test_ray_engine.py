@@ -32,6 +32,7 @@ from coterie.engines.factory import make_engine
 from coterie.engines.ray.cluster import join
 from coterie.engines.ray.engine import Ray
 from coterie.engines.ray.models import NodeModels, RayModels
+from coterie.engines.ray.resources import ActorResources
 from coterie.engines.ray.worker import Worker
 
 ray = pytest.importorskip("ray")
@@ -288,7 +289,7 @@ def test_what_cannot_be_sent_is_told() -> None:
             return nn.Linear(4, 2)
 
     with pytest.raises(CoterieError, match=r"cannot be sent to other machines.*lock"):
-        Ray(Model(build), toys.toy(), 1, None, 1)
+        Ray(Model(build), toys.toy(), ActorResources(1, 1), None)
 
 
 # ---------------------------------------------------------------------------------------------------------- addresses

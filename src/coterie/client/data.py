@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from torch import Tensor
 
@@ -34,9 +34,12 @@ class ClientDataSource(Protocol):
         """The data of one client."""
 
 
-def samples_of(data: ClientData, split: Literal["train", "val", "test"]) -> tuple[Tensor, Tensor]:
+Samples: TypeAlias = tuple[Tensor, Tensor]
+
+
+def samples_of(data: ClientData, split: Literal["train", "val", "test"]) -> Samples:
     """The samples of one split."""
     if split == "val":  # a client need not have a validation split
-        found: tuple[Tensor, Tensor] | None = getattr(data, "val", None)
+        found: Samples | None = getattr(data, "val", None)
         return (data.test[0][:0], data.test[1][:0]) if found is None else found
     return data.test if split == "test" else data.train

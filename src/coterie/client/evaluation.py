@@ -22,8 +22,8 @@ def classification_answers(
     predicted: Tensor, y: Tensor, lengths: Sequence[int], loss: Loss, choice: int | None, shares: Tensor | None = None
 ) -> list[EvaluateAnswer | DivergedError]:
     """An answer per client. predicted: logits (n, outputs); lengths: the samples of each client."""
-    losses = sample_losses(predicted, y, loss).split(list(lengths))
-    scores = by_client(y.numpy(), predicted.argmax(1).numpy(), np.array(lengths))
+    losses = sample_losses(predicted, y, loss).cpu().split(list(lengths))
+    scores = by_client(y.cpu().numpy(), predicted.argmax(1).cpu().numpy(), np.array(lengths))
     answers: list[EvaluateAnswer | DivergedError] = []
     for n, own, accuracy, macro_f1 in zip(lengths, losses, *scores, strict=True):
         mean = float(own.mean()) if n else 0.0
@@ -47,9 +47,8 @@ def regression_answers(
 ) -> list[EvaluateAnswer | DivergedError]:
     """An answer per client, in original units. scales: how each client's targets are standardised; target_means
     (clients, targets): the means of their training targets."""
-    errors = errors_by_client(
-        _in_units(predicted, lengths, scales), _in_units(y, lengths, scales), target_means, np.array(lengths)
-    )
+    found, truth = (_in_units(part.cpu(), lengths, scales) for part in (predicted, y))
+    errors = errors_by_client(found, truth, target_means, np.array(lengths))
     answers: list[EvaluateAnswer | DivergedError] = []
     for i, n in enumerate(lengths):
         if not n:

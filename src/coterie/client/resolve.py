@@ -44,11 +44,11 @@ class Resolver:
                 return centers[row], row
             case Mix(centers, weights):
                 mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
-                return mixture.to(centers.dtype) @ centers, None
+                return mixture.to(centers) @ centers, None
             case Estimated(centers, rule, steps):
                 return self._estimate(centers, rule, steps), None
             case Own(slot, default):
-                kept = self.keeps.get(slot)
+                kept = self.kept(slot)
                 if kept is None:
                     return self.resolve(default)
                 # The kept value is used in place of a row that the server or the client chose; that row is reported.
@@ -63,6 +63,14 @@ class Resolver:
                 code="client-no-value",
             )
         return value
+
+    def kept(self, slot: str) -> Tensor | None:
+        """What the client keeps under this name, where it is computed; None if nothing."""
+        value = self.keeps.get(slot)
+        if value is None or value.device == self.replica.device:
+            return value
+        self.keeps[slot] = there = value.to(self.replica.device)
+        return there
 
     def keep(self, slot: str, value: Tensor) -> None:
         """Keep a value at the client, and forget what was computed from the one before."""

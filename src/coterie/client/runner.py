@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from coterie.client.answers import ClientTasks, Moment, VisitResult
 from coterie.client.data import ClientData, ClientDataSource
 from coterie.client.visit import ClientVisit, Networks
 from coterie.core.allocation.buffers import BufferPool
+from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.tasks import Evaluate, Task
 
@@ -17,9 +19,11 @@ from coterie.core.tasks import Evaluate, Task
 class TaskRunner:
     """Visits clients one by one."""
 
-    def __init__(self, model: Model, blocks: BufferPool | None = None) -> None:
+    def __init__(self, model: Model, blocks: BufferPool | None = None, compute: Compute = HOST) -> None:
         """blocks: memory for trained models until they are gathered or kept; None: torch allocates it."""
-        self.networks = Networks(model) if blocks is None else Networks(model, blocks.copy)
+        self.compute = compute
+        self.networks = Networks(model, torch.clone if blocks is None else blocks.copy, compute)
+        self.placement = self.networks.placement
 
     def visit(
         self,
@@ -30,9 +34,28 @@ class TaskRunner:
         moment: Moment,
     ) -> VisitResult:
         """Answer the tasks in their order (None: not for this client); later ones see what earlier ones saved."""
+        return self._visit(tasks, client, self.placement.data(data), keeps, moment)
+
+    def visit_one(self, call: ClientTasks, source: ClientDataSource, moment: Moment) -> VisitResult:
+        """As `visit`, for a client whose data is found by its id."""
+        data = self.placement.client(source, call.client)
+        return self._visit(call.tasks, call.client, data, call.keeps, moment)
+
+    def _visit(
+        self,
+        tasks: Sequence[Task | None],
+        client: int,
+        data: ClientData,
+        keeps: Mapping[str, Tensor],
+        moment: Moment,
+    ) -> VisitResult:
         visit = ClientVisit(self.networks, client, data, dict(keeps), moment)
-        answers = tuple(None if task is None else visit.answer(task, i) for i, task in enumerate(tasks))
-        return VisitResult(answers, visit.written)
+        placed = self.placement.tasks(tasks, moment)
+        try:
+            answers = [None if task is None else visit.answer(task, i) for i, task in enumerate(placed)]
+            return self.placement.result(answers, visit.written)
+        finally:
+            self.placement.forget()
 
     def visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
@@ -41,7 +64,7 @@ class TaskRunner:
         found: list[VisitResult | Exception] = []
         for call in calls:
             try:
-                found.append(self.visit(call.tasks, call.client, source.client(call.client), call.keeps, moment))
+                found.append(self.visit_one(call, source, moment))
             except Exception as error:
                 found.append(error)
         return found
@@ -52,8 +75,17 @@ class TaskRunner:
 
     def predict(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """What this client's model predicts for new inputs: logits (n, outputs)."""
-        return ClientVisit(self.networks, client, data, dict(keeps), Moment(0, 0, 0)).predict(task, x)
+        visit, placed = self._to_predict(task, client, data, keeps)
+        return visit.predict(placed, self.placement.up(x)).cpu()
 
     def network(self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor]) -> nn.Module:
         """The network that this client predicts with: a copy, which the caller may change."""
-        return ClientVisit(self.networks, client, data, dict(keeps), Moment(0, 0, 0)).network(task)
+        visit, placed = self._to_predict(task, client, data, keeps)
+        return visit.network(placed).cpu()
+
+    def _to_predict(
+        self, task: Evaluate, client: int, data: ClientData, keeps: Mapping[str, Tensor]
+    ) -> tuple[ClientVisit, Evaluate]:
+        moment = Moment(0, 0, 0)
+        visit = ClientVisit(self.networks, client, self.placement.data(data), dict(keeps), moment)
+        return visit, self.placement.tasks((task,), moment)[0]

@@ -56,6 +56,16 @@ def batches(n: int, local: Local, rng: np.random.Generator, least: int = 1) -> I
     return islice(endless(), local.steps)
 
 
+def on_device(takes: Iterator[Tensor | None], device: torch.device) -> Iterator[Tensor | None]:
+    """The same steps with their samples' numbers on a device; they go there in one copy."""
+    if device.type == "cpu":
+        return takes
+    plan = list(takes)
+    drawn = [take for take in plan if take is not None]
+    there = iter(torch.cat(drawn).to(device).split([len(take) for take in drawn])) if drawn else iter(())
+    return iter([None if take is None else next(there) for take in plan])
+
+
 @dataclass(frozen=True, eq=False)
 class LocalTraining:
     """One client's training: everything it needs."""
@@ -108,16 +118,19 @@ def train(
         proximal = Proximal(proximal.anchor[: len(replica.weights)], proximal.mu)
     x = channels_last(x)
     least = replica.least_batch(x)
-    network = replica.training()
+    replica.training()
     losses = []
-    for take in batches(len(y), local, rng, least):
+    scale = LossScale() if replica.needs_scaling else None
+    for take in on_device(batches(len(y), local, rng, least), replica.device):
         xb, yb, ob, wb = (t if t is None or take is None else t[take] for t in (x, y, offset, weights))
         assert xb is not None
         assert yb is not None
-        logits = network(xb)
+        logits = replica.outputs(xb)
         loss = _objective(logits if ob is None else logits + ob, yb, wb, replica)
-        gradient = replica.gradient(loss)
         losses.append(loss.detach())
+        gradient = replica.gradient(loss) if scale is None else scale.gradient(replica, loss)
+        if gradient is None:
+            continue
         with torch.no_grad():
             if rule.plain and proximal is None:
                 torch._foreach_add_(replica.values, gradient, alpha=-rule.lr)  # the same step without copying
@@ -125,6 +138,26 @@ def train(
             torch._foreach_copy_(replica.slopes, gradient)
             rule.step(replica.weights, replica.grad, state, proximal)
     return float(torch.stack(losses).mean()), state
+
+
+class LossScale:
+    """Keeps small gradients of half precision from vanishing: the loss is scaled up, its gradient down again.
+
+    Where the scaled gradient overflows, the step is left out and the scale halved.
+    """
+
+    def __init__(self) -> None:
+        self.scale = 2.0**16
+
+    def gradient(self, replica: Replica, loss: Tensor) -> list[Tensor] | None:
+        """The gradient, parameter by parameter; None if this step is left out."""
+        found = replica.gradient(loss * self.scale)
+        torch._foreach_div_(found, self.scale)
+        finite = torch.stack([part.isfinite().all() for part in found]).all()
+        if self.scale > 1 and not bool(finite):  # at 1 it is the training that diverges
+            self.scale /= 2
+            return None
+        return found
 
 
 def _objective(logits: Tensor, y: Tensor, weights: Tensor | None, replica: Replica) -> Tensor:

@@ -6,6 +6,7 @@ train together. An optimiser's state is one tensor (..., length), so that a clie
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +57,11 @@ def proximal_factors(lr: float, mu: Tensor) -> tuple[Tensor, Tensor]:
 
 def clip_rows(grads: Tensor, clip: float) -> None:
     """Scale gradients (..., P) in place so that no norm exceeds `clip`. In double: the squares could overflow."""
-    norms = torch.linalg.vector_norm(grads, dim=-1, keepdim=True, dtype=torch.float64)
+    if grads.device.type == "cpu":
+        norms = torch.linalg.vector_norm(grads, dim=-1, keepdim=True, dtype=torch.float64)
+    else:  # where doubles are slow, or not there: relative to the largest number
+        largest = grads.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(grads.dtype).tiny)
+        norms = largest * torch.linalg.vector_norm(grads / largest, dim=-1, keepdim=True)
     grads.mul_((clip / norms.clamp(min=clip)).to(grads.dtype))
 
 
@@ -112,8 +117,15 @@ def _adam(theta: Tensor, grad: Tensor, state: Tensor, lr: float) -> None:
     p, (beta1, beta2) = theta.shape[-1], BETAS
     first, second, count = state[..., :p], state[..., p : 2 * p], state[..., 2 * p :]
     count += 1
-    steps = count.double()  # beta2**t is too close to 1 for single precision
+    gone1, gone2 = (_one_minus_power(beta, count) for beta in BETAS)
     first.lerp_(grad, 1 - beta1)
     second.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    root = second.sqrt().div_((1 - beta2**steps).sqrt().to(theta.dtype)).add_(EPSILON)
-    theta.add_((first * (-lr / (1 - beta1**steps)).to(theta.dtype)).div_(root))
+    root = second.sqrt().div_(gone2.sqrt().to(theta.dtype)).add_(EPSILON)
+    theta.add_((first * (-lr / gone1).to(theta.dtype)).div_(root))
+
+
+def _one_minus_power(beta: float, count: Tensor) -> Tensor:
+    """1 - beta**count. The power is too close to 1 for single precision: in double or, on accelerators, by expm1."""
+    if count.device.type == "cpu":
+        return 1 - beta ** count.double()
+    return -torch.expm1(count * math.log(beta))

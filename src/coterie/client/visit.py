@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.client.data import ClientData, samples_of
 from coterie.client.evaluation import answers_of
+from coterie.client.placement import Placement
 from coterie.client.resolve import Resolver, votes
 from coterie.client.training import LocalTraining, TrainingResult, train
 from coterie.client.updates import Proximal
 from coterie.core.client_table import ByClient
+from coterie.core.compute import HOST, Compute, seed_device
 from coterie.core.ensemble import as_network, combined
 from coterie.core.errors import not_finite
 from coterie.core.local import Local
@@ -32,11 +34,12 @@ AUTO_CLIP = 1.0  # the gradient norm of `clip: auto`, where targets are standard
 class Networks:
     """The live networks of one process, used for one client after another."""
 
-    def __init__(self, model: Model, copy: Callable[[Tensor], Tensor] = torch.clone) -> None:
+    def __init__(self, model: Model, copy: Callable[[Tensor], Tensor] = torch.clone, compute: Compute = HOST) -> None:
         """copy: how a trained model is taken out of the network that trained it."""
         self.loss, self.copy = model.loss, copy
-        self.trained = model.replica()
-        self.frozen = model.replica()  # to predict with while the other one trains
+        self.trained = model.replica(compute)
+        self.frozen = model.replica(compute)  # to predict with while the other one trains
+        self.placement = Placement(compute)
 
 
 class ClientVisit(Resolver):
@@ -60,7 +63,7 @@ class ClientVisit(Resolver):
 
     def fit(self, task: Fit, number: int) -> FitAnswer:
         work, choice, seed = self.prepare(task, number)
-        torch.default_generator.manual_seed(seed)
+        seed_device(self.replica.device, seed)
         loss, state = train(
             self.networks.trained.load(work.start),
             work.x,
@@ -87,7 +90,7 @@ class ClientVisit(Resolver):
         weights = None if task.weights is None else self.sample_weights(task.weights)
         x, y = self.data.train
         if task.half is not None:
-            take = self.half(task.half, len(y))
+            take = self.half(task.half, len(y)).to(y.device)
             x, y = x[take], y[take]
             offset, weights = (None if t is None else t[take] for t in (offset, weights))
         seed = draw_seed(rng)  # of dropout and other random layers
@@ -97,7 +100,7 @@ class ClientVisit(Resolver):
             proximal=None if anchor is None or not mu else Proximal(anchor, mu),
             offset=offset,
             weights=weights,
-            state=self.keeps.get(task.optimizer_slot) if task.keeps_optimizer else None,
+            state=self.kept(task.optimizer_slot) if task.keeps_optimizer else None,
             clip=self.clip(task.local),
         )
         return work, choice, seed
@@ -116,8 +119,10 @@ class ClientVisit(Resolver):
 
     def finish(self, task: Fit, trained: TrainingResult, choice: int | None) -> FitAnswer:
         """What the client sends to the server and keeps of a training."""
+        sent_or_kept = task.send or task.save is not None
+        theta = self.networks.placement.down(trained.theta) if sent_or_kept else trained.theta
         # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
-        if not math.isfinite(float(trained.theta.sum())) and not bool(trained.theta.isfinite().all()):
+        if not math.isfinite(float(theta.sum())) and not bool(theta.isfinite().all()):
             raise not_finite("training gave a model")
         sketched = None
         if task.sketch is not None:  # before a kept value is replaced: training may have started there
@@ -152,7 +157,7 @@ class ClientVisit(Resolver):
         x, y = samples_of(self.data, task.split)
         if task.half is None:
             return x, y
-        take = self.half(task.half, len(y))
+        take = self.half(task.half, len(y)).to(y.device)
         return x[take], y[take]
 
     def evaluate_logits(

@@ -116,9 +116,11 @@ ALSO_CALLED = {
     "test": ("test_size", "test_share"),
 }
 _MEANT = {_plain(word): name for name, words in ALSO_CALLED.items() for word in words}
-# Keys that users expect, but that do not exist.
-_CPU = " Runs compute on the CPU; devices cannot be chosen yet. engine.name=auto, the default, chooses the engine."
-NOT_THERE = dict.fromkeys(("device", "devices", "cuda", "gpu", "gpus", "usegpu", "usecuda", "ngpus", "numgpus"), _CPU)
+# Keys that users expect, but that are called otherwise.
+_DEVICE = " Where clients are computed is `device`: auto, cpu, cuda, cuda:1, mps or xpu."
+NOT_THERE = dict.fromkeys(
+    ("device", "devices", "cuda", "gpu", "gpus", "usegpu", "usecuda", "ngpus", "numgpus"), _DEVICE
+)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from coterie.core.adapters import Adapters, Train, as_train, prepare
+from coterie.core.compute import CPU, HOST, Compute
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model_layout import Layout, joined, layout_of, views
@@ -31,6 +32,7 @@ from coterie.core.seeds import draw_seed
 from coterie.core.types import Kind
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.GroupNorm)
+ON_DEVICE = 16  # times as many samples are evaluated at once on an accelerator
 LAZY = (UninitializedParameter, UninitializedBuffer)
 FROZEN_SEED = 0  # of frozen parameters that a network draws: they belong to the network, not to a run
 
@@ -189,9 +191,9 @@ class Model:
         vars(found)["blueprint"] = network  # where `cached_property` looks first
         return found
 
-    def replica(self) -> Replica:
+    def replica(self, compute: Compute = HOST) -> Replica:
         """A live network to compute with."""
-        return Replica(self)
+        return Replica(self, compute)
 
     def part(self, part: Part) -> Tensor:
         """The positions in the vector of a part: all, classifier, head, last_weight, or names (see `parts`)."""
@@ -201,12 +203,13 @@ class Model:
 class Replica:
     """A network whose parameters and buffers are views of one vector `theta`; `grad` has room for its gradient."""
 
-    def __init__(self, model: Model) -> None:
-        # A copy, so that nothing a visit does to the network can reach the blueprint or another replica; what is frozen
-        # is shared: nothing changes it, and it may be most of a large network.
+    def __init__(self, model: Model, compute: Compute = HOST) -> None:
+        self._low = compute.low_precision
+        # A copy, so that nothing a visit does to the network can reach the blueprint or another replica. What is frozen
+        # is shared on the CPU: nothing changes it, and it may be most of a large network.
         layout = model.layout
-        shared = {id(t): t for t in layout.outside(model.blueprint)}
-        self.network = copy.deepcopy(model.blueprint, dict[int, object](shared))
+        shared = {id(t): t for t in layout.outside(model.blueprint)} if compute.device == HOST.device else {}
+        self.network = copy.deepcopy(model.blueprint, dict[int, object](shared)).to(compute.device)
         self.loss: AnyLoss = model.loss
         tensors = layout.vector(self.network)
         dtypes = {t.dtype for t in tensors}
@@ -214,8 +217,9 @@ class Replica:
             raise CoterieError(
                 f"model: parameters of several types {sorted(map(str, dtypes))}; use one", code="model-invalid"
             )
-        self.theta = torch.empty(model.size, dtype=tensors[0].dtype)
-        self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype)
+        self.theta = torch.empty(model.size, dtype=tensors[0].dtype, device=compute.device)
+        self.device = self.theta.device
+        self.grad = torch.zeros(model.parameters, dtype=tensors[0].dtype, device=self.device)
         self.weights = self.theta[: model.parameters]
         # The parameters, with views of their values and gradients.
         self.trained = [p for p in self.network.parameters() if p.requires_grad]
@@ -232,6 +236,7 @@ class Replica:
         self._images = any(isinstance(m, nn.Conv2d) for m in self.network.modules())
         self._counters = [b for b in self.network.buffers() if not b.is_floating_point()]
         self._counts = [b.clone() for b in self._counters]
+        self._forward: Callable[[Tensor], Tensor] = torch.compile(self.network) if compute.compile else self.network
 
     def load(self, theta: Tensor) -> Replica:
         """Load this model."""
@@ -282,6 +287,18 @@ class Replica:
                 hook.remove()
         return seen
 
+    @property
+    def needs_scaling(self) -> bool:
+        """Whether gradients may be too small for the precision that networks compute in."""
+        return self._low == torch.float16
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """What the network gives for x, in the mode that it is in; computed in low precision if that was asked for."""
+        if self._low is None:
+            return self._forward(x)
+        with torch.autocast(self.device.type, self._low):
+            return self._forward(x).to(self.theta.dtype)
+
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The gradient of a loss, parameter by parameter; a parameter that plays no part in it has none (zeros)."""
         found = torch.autograd.grad(loss, self.trained, allow_unused=True)
@@ -291,14 +308,14 @@ class Replica:
     def logits(self, x: Tensor, batch: int | None = None) -> Tensor:
         """The network's output for x, in evaluation mode."""
         # The output of convolutions is much larger than their input: batches that fit into the cache are the fastest.
-        batch = batch or (64 if x.ndim == 4 and self._images else 1024)
+        # An accelerator is fastest with large ones.
+        batch = batch or (64 if x.ndim == 4 and self._images else 1024) * (1 if self.device == CPU else ON_DEVICE)
         batch = -(-batch // self.mixes) * self.mixes if self.mixes else batch
         self.network.eval()
         x = channels_last(x)
         if len(x) <= batch:
-            out: Tensor = self.network(x)
-            return out
-        return torch.cat([self.network(part) for part in x.split(batch)])
+            return self.outputs(x)
+        return torch.cat([self.outputs(part) for part in x.split(batch)])
 
 
 def layers_in_order(network: nn.Module) -> list[nn.Module] | None:

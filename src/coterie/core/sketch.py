@@ -16,18 +16,18 @@ SEED = 20231
 
 
 @lru_cache(maxsize=8)
-def _hash(length: int, size: int) -> tuple[Tensor, Tensor]:
+def _hash(length: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng([SEED, length, size])
     buckets = torch.from_numpy(rng.integers(size, size=length, dtype=np.int64))
     signs = torch.from_numpy(rng.integers(2, size=length, dtype=np.int8)).to(torch.float32).mul_(2).sub_(1)
-    return buckets, signs
+    return buckets.to(device), signs.to(device)
 
 
 def sketch(vectors: Tensor, size: int) -> Tensor:
     """Sketches (..., size) of vectors (..., P); a vector that is not longer than that is kept, with zeros behind it."""
     if vectors.shape[-1] <= size:
         return torch.nn.functional.pad(vectors, (0, size - vectors.shape[-1]))
-    buckets, signs = _hash(vectors.shape[-1], size)
+    buckets, signs = _hash(vectors.shape[-1], size, vectors.device)
     out = vectors.new_zeros((*vectors.shape[:-1], size))
     return out.index_add_(-1, buckets, vectors * signs)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import torch
+import math
+
+from torch import Tensor
 
 from coterie.client.answers import ClientTasks
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.memory import Memory
 from coterie.core.allocation.buffers import BufferPool
+from coterie.core.compute import HOST, Compute, own_random_numbers
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.engines.chunks import CHUNKS, make_chunks
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
+
+CHUNK_ON_DEVICE = 1 << 30  # bytes of samples and models that an accelerator has at a time
+COPIES = 4  # of a client's model: what it starts from, itself, its gradient, the optimiser's state
 
 
 class Batched:
@@ -19,10 +25,12 @@ class Batched:
 
     arithmetic = "batched"
 
-    def __init__(self, model: Model, federation: Federation) -> None:
+    def __init__(self, model: Model, federation: Federation, compute: Compute = HOST) -> None:
         self.federation = federation
         self.memory = Memory()
-        self._runner = BatchedTaskRunner(model)
+        self.device = compute.device
+        self._runner = BatchedTaskRunner(model, compute=compute)
+        self._size = model.size
         self._blocks = BufferPool()
         self._n = federation.train.lengths  # by id
 
@@ -30,8 +38,8 @@ class Batched:
         """See `Engine.visit`."""
         answers = ReplyBuilder(visit, self._blocks)
         missing: list[Missing] = []
-        with torch.random.fork_rng(devices=[]):
-            for chunk in make_chunks(visit.ids, self._n[visit.ids], CHUNKS):
+        with own_random_numbers(self._runner.placement.device):
+            for chunk in make_chunks(visit.ids, self._n[visit.ids], self._chunks(visit.ids)):
                 calls = [ClientTasks(client, visit.tasks_for(client), self.memory.read(client)) for client in chunk]
                 results = self._runner.visit_all(calls, self.federation, visit.moment)
                 for client, result in zip(chunk, results, strict=True):
@@ -42,6 +50,13 @@ class Batched:
                         self.memory.write(client, result.keeps)
                     answers.add(client, result.answers)
         return Outcome(answers.replies(), tuple(sorted(missing, key=lambda m: m.client)))
+
+    def _chunks(self, ids: Tensor) -> int:
+        """An accelerator computes as many clients at once as it has memory for."""
+        if self._runner.placement.host:
+            return CHUNKS
+        samples = int(self._n[ids].sum()) * math.prod(self.federation.input_shape)
+        return 1 + 4 * (samples + COPIES * len(ids) * self._size) // CHUNK_ON_DEVICE
 
     def close(self) -> None:
         """Nothing to release."""

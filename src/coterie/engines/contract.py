@@ -124,6 +124,11 @@ def arithmetic(engine: object) -> str:
     return str(getattr(engine, "arithmetic", "sequential"))
 
 
+def device_of(engine: object) -> str:
+    """The device on which an engine computes clients."""
+    return str(getattr(engine, "device", "cpu"))
+
+
 def reason(error: BaseException) -> str:
     """Why a client is missing, in one line."""
     text = " ".join(str(error).split())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from coterie.core.compute import HOST, Compute, determinism
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.hardware import cores
 from coterie.core.local import Local
@@ -30,6 +31,8 @@ class EngineSetup:
     federation: Federation
     workers: int | None
     address: str | None = None  # of a Ray cluster
+    compute: Compute = HOST  # with a device that is there; of Ray's actors, as it was asked for
+    gpus: float | None = None  # of a GPU for each of Ray's actors
 
     @property
     def processes(self) -> int:
@@ -42,23 +45,26 @@ def _sequential(wanted: EngineSetup) -> Engine:
         raise CoterieError(
             "engine.workers: the sequential engine has none; write engine.name=workers", code="config-conflict"
         )
-    return Sequential(wanted.model, wanted.federation)
+    return Sequential(wanted.model, wanted.federation, compute=wanted.compute)
 
 
 def _workers(wanted: EngineSetup) -> Engine:
-    return Workers(wanted.model, wanted.federation, wanted.processes)
+    return Workers(wanted.model, wanted.federation, wanted.processes, compute=wanted.compute)
 
 
 def _batched(wanted: EngineSetup) -> Engine:
-    if wanted.processes == 1:
-        return Batched(wanted.model, wanted.federation)
-    return Workers(wanted.model, wanted.federation, wanted.processes, batched=True)
+    # One process keeps an accelerator busy where clients are computed together.
+    if wanted.processes == 1 or (wanted.workers is None and wanted.compute.accelerated):
+        return Batched(wanted.model, wanted.federation, wanted.compute)
+    return Workers(wanted.model, wanted.federation, wanted.processes, batched=True, compute=wanted.compute)
 
 
 def _ray(wanted: EngineSetup) -> Engine:
     from coterie.engines.ray.engine import Ray  # ray is an optional dependency
+    from coterie.engines.ray.resources import ActorResources
 
-    return Ray(wanted.model, wanted.federation, wanted.workers, wanted.address, cores())
+    actors = ActorResources(wanted.workers, cores(), wanted.gpus)
+    return Ray(wanted.model, wanted.federation, actors, wanted.address, wanted.compute)
 
 
 ENGINES: Mapping[EngineName, Callable[[EngineSetup], Engine]] = {
@@ -83,17 +89,28 @@ def chosen(
     local: Local,
     sizes: Sizes,
     begun: str | None = None,
+    compute: Compute = HOST,
 ) -> Choice | None:
     """What `engine: auto` comes to, for rounds of so many clients; None for an engine that was named.
 
-    workers: at most so many processes, None for the cores there are. begun: see `auto.choose`.
+    workers: at most so many processes, None for the cores there are; on an accelerator for one. begun: see
+    `auto.choose`.
     """
-    return choose(model, federation, local, sizes, workers or cores(), begun) if name == AUTO else None
+    if name != AUTO:
+        return None
+    most = workers or (1 if compute.accelerated else cores())
+    return choose(model, federation, local, sizes, most, begun)
 
 
 @contextmanager
 def make_engine(
-    engine: str | Engine, model: Model, federation: Federation, workers: int | None, address: str | None = None
+    engine: str | Engine,
+    model: Model,
+    federation: Federation,
+    workers: int | None,
+    address: str | None = None,
+    compute: Compute = HOST,
+    gpus: float | None = None,
 ) -> Iterator[Engine]:
     """An engine by name, closed afterwards; an engine object is used as it is and left open."""
     if not isinstance(engine, str):
@@ -106,8 +123,10 @@ def make_engine(
         raise CoterieError(
             f"engine.name: unknown engine '{engine}'.{suggest(engine, [*ENGINES, AUTO])}", code="config-unknown-name"
         )
-    made = build(EngineSetup(model, federation, workers, address))
-    try:
-        yield made
-    finally:
-        made.close()
+    compute = compute if engine == "ray" else compute.resolved()  # Ray's actors have devices of their own
+    with determinism(compute.deterministic):
+        made = build(EngineSetup(model, federation, workers, address, compute, gpus))
+        try:
+            yield made
+        finally:
+            made.close()

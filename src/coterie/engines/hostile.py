@@ -18,7 +18,7 @@ from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
 from coterie.engines.attacks import POSES, Attack, AttackView, Lie
-from coterie.engines.contract import Engine, Missing, Outcome, Visit, arithmetic
+from coterie.engines.contract import Engine, Missing, Outcome, Visit, arithmetic, device_of
 from coterie.engines.screening import without
 
 
@@ -28,7 +28,7 @@ class Hostile:
     def __init__(self, engine: Engine, attack: Attack, seed: int, ids: Tensor, truth: ByClient | None = None) -> None:
         """ids: everyone. truth: the hidden cluster of each, where it is known; colluders pose as one of them."""
         self.memory, self._engine, self._attack, self._seed = engine.memory, engine, attack, seed
-        self.arithmetic = arithmetic(engine)
+        self.arithmetic, self.device = arithmetic(engine), device_of(engine)
         self.clients = attack.hostile(seed, ids)
         self._attacker, self._truth = attack.attacker(), truth
 

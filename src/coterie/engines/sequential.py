@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-
+from coterie.client.answers import ClientTasks
 from coterie.client.data import ClientDataSource
 from coterie.client.memory import Memory
 from coterie.client.runner import TaskRunner
+from coterie.core.compute import HOST, Compute, own_random_numbers
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
 
@@ -14,21 +14,28 @@ from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reas
 class Sequential:
     """Visits clients one by one."""
 
-    def __init__(self, model: Model, federation: ClientDataSource, runner: TaskRunner | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        federation: ClientDataSource,
+        runner: TaskRunner | None = None,
+        compute: Compute = HOST,
+    ) -> None:
         """runner: networks that are there already, of this model."""
         self.federation = federation
         self.memory = Memory()
-        self._runner = TaskRunner(model) if runner is None else runner
+        self._runner = TaskRunner(model, compute=compute) if runner is None else runner
+        self.device = self._runner.compute.device
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
         answers = ReplyBuilder(visit)
         missing: list[Missing] = []
-        with torch.random.fork_rng(devices=[]):
+        with own_random_numbers(self._runner.placement.device):
             for client in visit.ids.tolist():
                 try:
-                    data, keeps = self.federation.client(client), self.memory.read(client)
-                    result = self._runner.visit(visit.tasks_for(client), client, data, keeps, visit.moment)
+                    call = ClientTasks(client, visit.tasks_for(client), self.memory.read(client))
+                    result = self._runner.visit_one(call, self.federation, visit.moment)
                 except Exception as error:
                     missing.append(Missing(client, reason(error)))
                     continue

@@ -29,6 +29,7 @@ from coterie.client.runner import TaskRunner
 from coterie.core.allocation.buffers import MODEL, BufferPool
 from coterie.core.allocation.heap import keep_memory
 from coterie.core.client_table import ByClient
+from coterie.core.compute import HOST, Compute, determinism
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
@@ -67,9 +68,24 @@ TYPES = (
 )
 
 
-def _serve(
-    model: Model, federation: Federation, pipe: Connection, others: Sequence[Connection], runner: type[TaskRunner]
-) -> None:
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What every worker computes with."""
+
+    model: Model
+    federation: Federation
+    runner: type[TaskRunner]
+    compute: Compute
+
+    @property
+    def context(self) -> BaseContext:
+        """How processes are started. fork hands model and data over without a copy and without pickling; it is not
+        safe outside Linux, and a forked process cannot use an accelerator that its parent has used."""
+        forks = sys.platform == "linux" and not self.compute.accelerated
+        return multiprocessing.get_context("fork" if forks else "spawn")
+
+
+def _serve(job: _Job, pipe: Connection, others: Sequence[Connection]) -> None:
     """What a worker process runs until the pipe closes, which it also does when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the parent's handler, which fork hands down
@@ -77,7 +93,12 @@ def _serve(
         end.close()
     torch.set_num_threads(1)
     keep_memory()
-    computes = runner(model, BufferPool(MODEL))
+    with determinism(job.compute.deterministic):
+        _visit_chunks(job, pipe)
+
+
+def _visit_chunks(job: _Job, pipe: Connection) -> None:
+    computes = job.runner(job.model, BufferPool(MODEL, torch.device(job.compute.device)), job.compute)
     channel = Channel(pipe, TYPES)
     chunks = 0
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -90,7 +111,7 @@ def _serve(
                 ClientTasks(client, visit.tasks_for(client), keeps)
                 for client, keeps in zip(message.clients, message.keeps, strict=True)
             ]
-            found = computes.visit_all(calls, federation, visit.moment)
+            found = computes.visit_all(calls, job.federation, visit.moment)
             results = [
                 Missing(call.client, reason(result)) if isinstance(result, Exception) else result
                 for call, result in zip(calls, found, strict=True)
@@ -103,17 +124,15 @@ def _serve(
 class _Worker:
     """The parent's side of one worker process."""
 
-    def __init__(
-        self, model: Model, federation: Federation, others: Sequence[_Worker], runner: type[TaskRunner]
-    ) -> None:
-        # fork hands model and data over without a copy and without pickling; it is not safe outside Linux.
-        context: BaseContext = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    def __init__(self, job: _Job, others: Sequence[_Worker]) -> None:
+        context = job.context
         mine, theirs = context.Pipe()
         self.channel = Channel(mine, TYPES)
         self.chunk: tuple[int, ...] = ()
-        inherited = [w.channel.pipe for w in others] + [mine] if sys.platform == "linux" else []
+        forked = context.get_start_method() == "fork"
+        inherited = [w.channel.pipe for w in others] + [mine] if forked else []
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-            target=_serve, args=(model, federation, theirs, inherited, runner), daemon=True, name="coterie-worker"
+            target=_serve, args=(job, theirs, inherited), daemon=True, name="coterie-worker"
         )
         with warnings.catch_warnings():
             # Python 3.12 warns of any fork with threads; the worker uses no lock that a thread could hold.
@@ -132,18 +151,20 @@ class _Worker:
 class Workers:
     """Spreads a visit over `workers` processes; `batched` ones visit a chunk of clients as one computation."""
 
-    def __init__(self, model: Model, federation: Federation, workers: int, batched: bool = False) -> None:
+    def __init__(
+        self, model: Model, federation: Federation, workers: int, batched: bool = False, compute: Compute = HOST
+    ) -> None:
         self.federation = federation
         self.memory = Memory()
-        self._model = model
+        self.device = compute.device
         self._n = federation.train.lengths  # by id
         self._blocks = BufferPool()
         self.arithmetic = "batched" if batched else "sequential"
-        self._runner: type[TaskRunner] = BatchedTaskRunner if batched else TaskRunner
+        self._job = _Job(model, federation, BatchedTaskRunner if batched else TaskRunner, compute)
         self._chunks = CHUNKS if batched else CHUNKS_PER_WORKER * workers
         self._workers: list[_Worker] = []
         for _ in range(workers):
-            self._workers.append(_Worker(model, federation, self._workers, self._runner))
+            self._workers.append(_Worker(self._job, self._workers))
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""
@@ -222,7 +243,7 @@ class Workers:
         """A new worker in the place of a dead one, told of the visit."""
         dead.stop()
         others = [w for w in self._workers if w is not dead]
-        fresh = _Worker(self._model, self.federation, others, self._runner)
+        fresh = _Worker(self._job, others)
         self._workers[self._workers.index(dead)] = fresh
         self._send(fresh, sent, lane=0)
         return fresh

@@ -58,8 +58,10 @@ def fingerprint(run: Run) -> str:
     config = configured(run, 0)
     method = build_method(config)
     tree = resolved(config, method)
-    for key in ("seed", "engine", "checkpoint_every", "keep_checkpoints"):
+    for key in ("seed", "engine", "checkpoint_every", "keep_checkpoints", "device", "compile", "deterministic"):
         tree.pop(key, None)
+    if tree.get("precision") == "float32":  # as it always was
+        del tree["precision"]
     everyone = tree["participation"] == 1.0 and not tree["dropout"] and not tree["newcomers"]
     idle = frozenset(COMING_LATER) if everyone else frozenset()
     tree["method"] = method_of_0_1(tree["method"])

@@ -10,21 +10,24 @@ from typing import Any, TypeVar
 from warnings import warn
 
 from coterie.core.clients import Clients
+from coterie.core.compute import AUTOMATIC, Compute
+from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.termination import Interruption
 from coterie.data.federation import Federation
 from coterie.engines.auto import Sizes
-from coterie.engines.contract import Engine
+from coterie.engines.contract import Engine, device_of
 from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
 from coterie.training.adversaries import attacked, hostile_clients, poisoned
+from coterie.training.beginning import recorded_arithmetic
 from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import AttackReport, Event, Listener
 from coterie.training.job import Job
 from coterie.training.privacy.begin import planned
-from coterie.training.run_directory import RunDirectory, check_directory, recorded_arithmetic
+from coterie.training.run_directory import RunDirectory, check_directory
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -54,6 +57,8 @@ class EngineRequest:
     engine: str | Engine
     workers: int | None = None
     address: str | None = None  # of a Ray cluster
+    compute: Compute = AUTOMATIC  # where clients are computed, and how precisely
+    gpus: float | None = None  # of a GPU for each of Ray's actors
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def assemble(
     if output is not None:
         check_directory(output.path, output.resume)
     config = None if output is None else output.config
+    engine = _with_device(engine)
     if engine.engine == "auto" and isinstance(clients, Federation):
         begun = _begun(output.path) if output is not None and output.resume else None
         engine = _chosen(engine, method, model, clients, settings, begun, say)
@@ -103,6 +109,8 @@ def assemble(
     if settings.attack is not None:
         say(str(AttackReport(settings.attack.kind, tuple(hostile_clients(clients, settings).tolist()))))
     with _opened(engine, model, clients, settings) as opened:
+        if config is not None and "device" in config:
+            config = {**config, "device": device_of(opened)}
         rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
         method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
         directory = None
@@ -115,6 +123,20 @@ def assemble(
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         ready = Run(method, model, clients, settings, opened, private, directory, listeners, final_split)
         yield ready if interruption is None else replace(ready, interruption=interruption)
+
+
+def _with_device(engine: EngineRequest) -> EngineRequest:
+    """The device that is asked for, found on this machine; an engine that is given has one already."""
+    if isinstance(engine.engine, str):
+        # Ray's actors find theirs on their own machines.
+        return engine if engine.engine == "ray" else replace(engine, compute=engine.compute.resolved())
+    if engine.compute != AUTOMATIC:
+        raise CoterieError(
+            "device, precision, compile, deterministic: the engine that was passed has its own; name the engine "
+            "instead, or give these to its constructor",
+            code="config-conflict",
+        )
+    return engine
 
 
 def _begun(path: Path) -> str | None:
@@ -133,18 +155,18 @@ def _chosen(
 ) -> EngineRequest:
     """What `engine: auto` comes to; begun: the arithmetic of the run that is resumed."""
     sizes = Sizes(settings.clients_per_round(len(federation)), settings.rounds)
-    choice = chosen("auto", engine.workers, model, federation, local_of(method), sizes, begun)
+    choice = chosen("auto", engine.workers, model, federation, local_of(method), sizes, begun, engine.compute)
     assert choice is not None
     say(f"engine: {choice}")
-    return EngineRequest(choice.name, choice.workers, engine.address)
+    return replace(engine, engine=choice.name, workers=choice.workers)
 
 
 @contextmanager
 def _opened(request: EngineRequest, model: Model, clients: Clients, settings: Settings) -> Iterator[Engine]:
     if isinstance(clients, Federation):
-        data = poisoned(clients, settings)
+        data, how = poisoned(clients, settings), (request.workers, request.address, request.compute, request.gpus)
         with (
-            make_engine(request.engine, model, data, request.workers, request.address) as engine,
+            make_engine(request.engine, model, data, *how) as engine,
             attacked(engine, clients, settings, own_engine=not isinstance(request.engine, str)) as opened,
         ):
             yield opened

@@ -12,12 +12,14 @@ import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
+    PositiveFloat,
     PositiveInt,
     TypeAdapter,
     ValidationError,
     model_validator,
 )
 
+from coterie.core.compute import Compute, DeviceName, Precision
 from coterie.core.constructors import dataclass as validated
 from coterie.core.earlier_runs import todays_method
 from coterie.core.errors import CoterieError
@@ -62,8 +64,14 @@ class EngineConfig(BaseModel):
     workers: PositiveInt | None = None  # processes; as many as cores when not given
     address: str | None = None  # ray: the cluster's head, 10.0.0.1:6379; auto: RAY_ADDRESS, or this machine alone
 
+    num_gpus: PositiveFloat | None = None  # ray: of a GPU for each process (0.25: four share one); 1 with device=cuda
+
     @model_validator(mode="after")
     def _address_of_a_cluster(self) -> EngineConfig:
+        if self.num_gpus is not None and self.name != "ray":
+            raise ValueError(
+                f"num_gpus is of Ray's processes, engine '{self.name}' has none; write engine.name=ray, or device=cuda"
+            )
         if self.address is not None and self.name != "ray":
             raise ValueError(f"address is that of a Ray cluster, engine '{self.name}' has none; write engine.name=ray")
         return self
@@ -78,6 +86,15 @@ class RunConfig(Settings):
     method: Named = Named(name="halves")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     engine: EngineConfig = EngineConfig()
+    device: DeviceName = "auto"  # that computes clients: cpu, cuda, cuda:1, mps, xpu; auto: an accelerator, if any
+    precision: Precision = "float32"  # that networks compute in: float32, or bf16, fp16 by autocast
+    compile: bool = False  # networks, with torch.compile
+    deterministic: bool = False  # only algorithms that give the same bits again; an error where there are none
+
+    @property
+    def compute(self) -> Compute:
+        """Where clients are computed, and how precisely."""
+        return Compute(self.device, self.precision, self.compile, self.deterministic)
 
     @property
     def settings(self) -> Settings:
@@ -170,6 +187,7 @@ def _as_then(tree: Tree) -> None:
     """A run's own config.yaml has every option: one that is missing did not exist yet, so the old behaviour is kept."""
     if isinstance(tree.get("method"), dict):
         tree["method"] = todays_method(tree["method"])
+    tree.setdefault("device", "cpu")
     data = tree.get("data")
     if not isinstance(data, dict) or data.get("name") not in ("csv", "parquet"):
         return

@@ -44,7 +44,7 @@ def execute(
     _describe(made.federation, say)
     with assemble(
         *(made.method, made.model, made.federation, config.settings),
-        EngineRequest(str(config.engine.name), config.engine.workers, config.engine.address),
+        engine_request(config),
         Output(path, resume, resolved(config, made.method), say),
         listeners=listeners,
         final_split=final_split,
@@ -52,6 +52,12 @@ def execute(
         interruption=interruption,
     ) as run:
         return train(run)
+
+
+def engine_request(config: RunConfig) -> EngineRequest:
+    """The engine of a configuration, and the device that it computes on."""
+    engine = config.engine
+    return EngineRequest(str(engine.name), engine.workers, engine.address, config.compute, engine.num_gpus)
 
 
 def as_it_is_now(path: Path, began: Federation, config: RunConfig, clients: int | None = None) -> Federation:

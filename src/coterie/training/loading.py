@@ -24,6 +24,7 @@ from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, serving_file
+from coterie.training.beginning import recorded_arithmetic
 from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, named_model
 from coterie.training.config import RunConfig, read
 from coterie.training.data_record import DataRecord, Described
@@ -33,7 +34,7 @@ from coterie.training.execute import as_it_is_now
 from coterie.training.job import Job
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
-from coterie.training.run_directory import belongs, read_history, recorded_arithmetic
+from coterie.training.run_directory import belongs, read_history
 from coterie.training.sampling import clients_to_evaluate, split_newcomers
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile

@@ -13,7 +13,7 @@ from coterie.core.hardware import one_thread
 from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate, Fit
-from coterie.engines.contract import WaitsForClients, arithmetic
+from coterie.engines.contract import WaitsForClients, arithmetic, device_of
 from coterie.engines.screening import Outlier, outlier
 from coterie.training.adversaries import report
 from coterie.training.assembly import Run
@@ -139,7 +139,8 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     state, done = run.method.init(run.model, roster, generator(settings.seed, Purpose.INIT)), 0
     before: Sequence[RoundDone] = ()
     if run.directory is not None:
-        state, done = run.directory.begin(state, run.engine.memory, arithmetic(run.engine))
+        engine = run.engine
+        state, done = run.directory.begin(state, engine.memory, arithmetic(engine), device_of(engine))
         state = admit_joined(run, state, done, run.directory.joined)
     clients = len(sampler.roster.ids)
     per_round = available("participation", settings.participation, clients)

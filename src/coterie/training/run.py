@@ -10,6 +10,7 @@ from typing import Any, TypeVar, Unpack, get_type_hints
 
 from numpy.typing import ArrayLike
 
+from coterie.core.compute import Compute, Precision
 from coterie.core.constructors import explained_call
 from coterie.core.errors import ArgumentError, CoterieError
 from coterie.core.validation import settings_from
@@ -51,6 +52,10 @@ def run(
     *,
     engine: EngineName | Engine = "auto",
     workers: int | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    compile: bool = False,
+    deterministic: bool = False,
     out: str | Path | None = None,
     resume: bool = False,
     listeners: Sequence[Listener] = (),
@@ -70,6 +75,9 @@ def run(
     engine, workers: "auto", one of the next three by a rule about the model and sizes; "sequential" (the reference);
     "workers", a process per core (or that many); "batched", many clients as one computation, on as many workers; or
     "ray", the cores of the Ray cluster that RAY_ADDRESS names (or that this process has joined).
+    device: that computes clients: "cpu", "cuda", "cuda:1", "mps", "xpu"; "auto" is an accelerator if there is one.
+    precision: "float32", or "bf16", "fp16", in which networks compute by autocast. compile: networks, by torch.compile.
+    deterministic: only algorithms that give the same bits again (on accelerators; on the CPU they always do).
     evaluate_every, evaluate_last: rounds between evaluations; how many of the last rounds are all evaluated.
     evaluate_on: a share or a count of the clients evaluated.
     evaluate_whom: of "all" clients, or only of those "met" (drawn for a round) so far.
@@ -106,6 +114,7 @@ def run(
     if resume and out is None:
         raise CoterieError("resume: which run? Give its directory as out=...", code="argument-missing")
     output = None if out is None else Output(Path(out), resume)
-    request = EngineRequest(engine, workers)
+    compute = settings_from(Compute, device=device, precision=precision, compile=compile, deterministic=deterministic)
+    request = EngineRequest(engine, workers, compute=compute)
     with assemble(the_method, the_model, data, chosen, request, output, listeners=listeners) as ready:
         return train(ready)

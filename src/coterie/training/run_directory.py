@@ -28,14 +28,13 @@ from filelock import FileLock, Timeout
 
 from coterie.client.memory import Memory
 from coterie.core.clients import Clients
-from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
-from coterie.core.yaml_text import parse_yaml
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, round_history, run_warnings, status
+from coterie.training.beginning import began_otherwise
 from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
 from coterie.training.evaluation_record import packable
@@ -84,19 +83,6 @@ def belongs(method: object, model: Model, clients: Clients, settings: Any) -> di
     }
 
 
-def recorded_arithmetic(path: Path) -> str | None:
-    """Of the engine that a run began with; None where that is not known (a run of 0.1 made in Python)."""
-    try:
-        found = parse_json((path / "run.json").read_bytes())["arithmetic"]
-    except (OSError, DecodeError, ValueError, KeyError, TypeError):
-        try:
-            name = parse_yaml((path / "config.yaml").read_text(encoding="utf-8"))["engine"]["name"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        found = name if name in ("batched", "ray") else "sequential"
-    return str(found)
-
-
 def read_history(path: Path, rounds: int) -> tuple[RoundDone, ...]:
     """The first rounds of a run, from rounds.jsonl; lines that cannot be read are left out."""
     return tuple(event for number, (_, event) in round_history.read(path).items() if number <= rounds)
@@ -131,10 +117,11 @@ class RunDirectory:
         self._lock = FileLock(path / LOCK, timeout=PATIENCE)
         check_directory(path, resume)
 
-    def begin(self, fresh: Any, memory: Memory, arithmetic: str = "sequential") -> tuple[Any, int]:
+    def begin(self, fresh: Any, memory: Memory, arithmetic: str = "sequential", device: str = "cpu") -> tuple[Any, int]:
         """Open the directory; returns the state to start from and the rounds already done.
 
-        arithmetic: how the engine rounds (see `engines.contract.arithmetic`); another one gives other bits.
+        arithmetic: how the engine rounds (see `engines.contract.arithmetic`); another one gives other bits, and so does
+        another kind of device.
         """
         try:
             make_directory(self.path, mode=0o775)  # never for everybody to write
@@ -144,15 +131,11 @@ class RunDirectory:
         except OSError as error:
             raise CoterieError(f"{self.path}: cannot be written ({error.strerror})", code="disk-write") from None
         state, done = self._go_on(fresh, memory) if self._resume else (fresh, 0)
-        before = recorded_arithmetic(self.path) if done else None
-        if before not in (None, arithmetic):
-            self._say(
-                f"{self.path}: the run began with the arithmetic of the engine '{before}' and continues with that of "
-                f"'{arithmetic}': its results will differ in the last digits from those of one engine alone"
-            )
+        for line in began_otherwise(self.path, arithmetic, device) if done else ():
+            self._say(line)
         try:
-            self._write_start(arithmetic)
-            make_directory(self.path / "checkpoints")
+            self._write_start(arithmetic, device)
+            (self.path / "checkpoints").mkdir(exist_ok=True)
             self._forget_after(done)
             self._log = LineLog(self.path / round_history.FILE)
             self._trace.begin(done)
@@ -281,7 +264,7 @@ class RunDirectory:
             run_warnings.write(self.path, event.warnings)
             status.write(self.path, "done")
 
-    def _write_start(self, arithmetic: str) -> None:
+    def _write_start(self, arithmetic: str, device: str) -> None:
         from coterie.core.version import versions
 
         settings = dataclasses.asdict(self._settings)
@@ -297,7 +280,7 @@ class RunDirectory:
             return
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
-        about |= {"arithmetic": arithmetic}
+        about |= {"arithmetic": arithmetic, "device": device}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:

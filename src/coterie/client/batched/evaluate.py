@@ -75,7 +75,7 @@ def _portions(places: Tensor, source: Federation, ids: Tensor, task: Evaluate) -
 def _evaluate(
     networks: Networks, task: Evaluate, thetas: Sequence[Tensor], choice: int | None, source: Federation, ids: Tensor
 ) -> Sequence[EvaluateAnswer | Exception]:
-    x, y, lengths = source.together(ids, task.split)
+    x, y, lengths = networks.placement.together(source, ids, task.split)
     logits = torch.stack([networks.frozen.load(theta).logits(x).clone() for theta in thetas])
     predicted, n = combined(logits, None, task.average, networks.loss), lengths.tolist()
     return answers_of(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.core.model import Model, layers_in_order
+from coterie.core.model import ON_DEVICE, Model, layers_in_order
 
 Stage: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # the models (G, P), the stage's input -> its output
 
@@ -33,7 +33,7 @@ class StackedModels:
 
     def logits(self, thetas: Tensor, x: Tensor) -> Tensor:
         """Logits (G, n, outputs) of all models (G, P) for all samples."""
-        parts = x.split(IMAGES if self.filtered else SAMPLES)
+        parts = x.split((IMAGES if self.filtered else SAMPLES) * (1 if x.device.type == "cpu" else ON_DEVICE))
         with torch.inference_mode():
             return torch.cat([self._logits(thetas, part) for part in parts], 1)
 

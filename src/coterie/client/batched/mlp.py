@@ -67,7 +67,7 @@ class _Group:
         self.rule = trainings[0].rule
         lengths = [len(training.y) for training in trainings]
         starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        self.plan = make_plan(trainings, starts)
+        self.plan = make_plan(trainings, starts).to(trainings[0].start.device)
         self.x = torch.cat([training.x.reshape(len(training.x), -1) for training in trainings])
         self.y = torch.cat([training.y for training in trainings])
         self.offset = _concatenated([training.offset for training in trainings])
@@ -112,10 +112,10 @@ class _Group:
         """All steps of all clients; their mean losses."""
         plan, width = self.plan, self.plan.rows.shape[2]
         # The weight of each sample in its batch's mean.
-        inside = torch.arange(width) < plan.sizes[..., None]  # (T, G, b)
+        inside = torch.arange(width, device=plan.sizes.device) < plan.sizes[..., None]  # (T, G, b)
         share = inside.to(self.thetas.dtype) / plan.sizes.clamp(min=1)[..., None]
         share = share if self.weights is None else share * self.weights[plan.rows]
-        losses = torch.zeros(*plan.rows.shape, 1, dtype=self.thetas.dtype)
+        losses = self.thetas.new_zeros(*plan.rows.shape, 1)
         plain = self.rule.plain and self.proximal is None
         grads = None if plain else self.blocks.empty(tuple(self.thetas.shape), self.thetas.dtype)
         for first, last, k in plan.segments:
@@ -123,7 +123,8 @@ class _Group:
         if self.low_rank is not None:
             self.low_rank.write_back()
         mean = (losses[..., 0] * share).sum(2).sum(0) / (plan.sizes > 0).sum(0)
-        return [float(value) for value in mean]
+        found: list[float] = mean.tolist()
+        return found
 
 
 class _Segment:
@@ -166,7 +167,8 @@ class _Segment:
         if self.low_rank is None or plan.same:
             return [None] * (last - self.first)
         shift = torch.arange(self.k) * self.low_rank.n - torch.tensor(plan.starts[: self.k])
-        return (plan.rows[self.first : last, : self.k] + shift[:, None]).flatten(1).unbind(0)
+        rows = plan.rows[self.first : last, : self.k] + shift.to(plan.rows.device)[:, None]
+        return rows.flatten(1).unbind(0)
 
     def train(self) -> None:
         """All steps of the segment."""

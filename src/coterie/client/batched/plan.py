@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +25,10 @@ class BatchPlan:
     segments: list[tuple[int, int, int]]  # (first, last, clients still training): steps in which no client finishes
     full: list[bool]  # (T,) every batch full: nothing to mask
     same: bool  # all steps take the same samples (full batches)
+
+    def to(self, device: torch.device) -> BatchPlan:
+        """The same plan on a device: it is made on the host, so that every device sees the same batches."""
+        return replace(self, rows=self.rows.to(device), sizes=self.sizes.to(device))
 
 
 def make_plan(trainings: Sequence[LocalTraining], starts: Sequence[int]) -> BatchPlan:

@@ -8,6 +8,7 @@ Every answer is that of the sequential `TaskRunner`, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 import torch
@@ -24,12 +25,14 @@ from coterie.client.runner import TaskRunner
 from coterie.client.training import TrainingResult
 from coterie.client.visit import ClientVisit
 from coterie.core.allocation.buffers import MODEL, BufferPool
+from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.references import Best, Estimated, Posterior, walk
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 
 GROUP = 32  # clients trained together, at most ...
 CACHE = 1 << 20  # ... whose steps use no more than so many bytes together: beyond, memory is the limit
+GROUP_ON_DEVICE, MEMORY_ON_DEVICE = 1024, 1 << 29  # the same for an accelerator, which is the faster the more it has
 LIKE = 2  # ... and whose numbers of steps and of samples differ by no more than this factor
 SAMPLES = 4096  # scored in one pass
 
@@ -37,16 +40,28 @@ SAMPLES = 4096  # scored in one pass
 class BatchedTaskRunner(TaskRunner):
     """Visits clients together."""
 
-    def __init__(self, model: Model, blocks: BufferPool | None = None) -> None:
-        self.blocks = blocks or BufferPool(MODEL)
-        super().__init__(model, self.blocks)
-        self.layers = layers_of(model)
-        self.stacked = stack_models(model)
+    def __init__(self, model: Model, blocks: BufferPool | None = None, compute: Compute = HOST) -> None:
+        self.blocks = blocks or BufferPool(MODEL, torch.device(compute.device))
+        super().__init__(model, self.blocks, compute)
+        # Low precision is a matter of the network's own layers.
+        whole = compute.low_precision is None
+        self.layers = layers_of(model) if whole else None
+        self.stacked = stack_models(model) if whole else None
 
     def visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
     ) -> list[VisitResult | Exception]:
         """See `TaskRunner.visit_all`."""
+        try:
+            if not self.placement.host:
+                calls = [replace(call, tasks=self.placement.tasks(call.tasks, moment)) for call in calls]
+            return self._visit_all(calls, source, moment)
+        finally:
+            self.placement.forget()
+
+    def _visit_all(
+        self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
+    ) -> list[VisitResult | Exception]:
         evaluated = evaluate_together(self.networks, calls, source)
         if evaluated is not None:
             return [answer if isinstance(answer, Exception) else VisitResult((answer,), {}) for answer in evaluated]
@@ -60,7 +75,7 @@ class BatchedTaskRunner(TaskRunner):
             for one in visits:
                 if one.call.tasks[number] is None:
                     one.answers.append(None)
-        return [one.error or VisitResult(tuple(one.answers), one.visit.written) for one in visits]
+        return [one.error or self.placement.result(one.answers, one.visit.written) for one in visits]
 
     def _answer(self, task: Task, number: int, asked: list[_OngoingVisit]) -> None:
         for centers in _scored_centers(task):
@@ -134,11 +149,20 @@ class BatchedTaskRunner(TaskRunner):
                 ]
             except (RuntimeError, ValueError):
                 results = [None] * len(group)
+            self._bring_down(task, results)
             for one, result in zip(group, results, strict=True):
                 if result is None:
                     one.do(lambda one=one: one.visit.fit(task, number))  # type: ignore[misc]
                 else:
                     one.do(lambda one=one, result=result: one.visit.finish(task, result, one.choice))  # type: ignore[misc]
+
+    def _bring_down(self, task: Fit, results: Sequence[TrainingResult | None]) -> None:
+        """What the server or the clients' memory gets of a group, in one copy from the device."""
+        trained = [result for result in results if result is not None]
+        if task.send or task.save is not None:
+            self.placement.down_together([result.theta for result in trained])
+        if task.keeps_optimizer:
+            self.placement.down_together([result.state for result in trained])
 
     def _groups(self, ready: Sequence[_OngoingVisit]) -> Iterator[list[_OngoingVisit]]:
         kinds: dict[tuple[object, ...], list[_OngoingVisit]] = {}
@@ -151,7 +175,8 @@ class BatchedTaskRunner(TaskRunner):
             queue = sorted(alike, key=lambda one: (-one.steps, -one.n, one.call.client))
             while queue:
                 first = queue[0]
-                room = max(1, min(GROUP, CACHE // first.bytes))
+                many, most = (GROUP, CACHE) if self.placement.host else (GROUP_ON_DEVICE, MEMORY_ON_DEVICE)
+                room = max(1, min(many, most // first.bytes))
                 group = list(takewhile(first.is_like, queue[:room]))
                 queue = queue[len(group) :]
                 yield group
@@ -164,7 +189,9 @@ class _OngoingVisit:
         self.call, self.error = call, None
         self.answers: list[Answer | None] = []
         self.attempt(
-            lambda: self._begin(ClientVisit(runner.networks, call.client, source.client(call.client), {}, moment))
+            lambda: self._begin(
+                ClientVisit(runner.networks, call.client, runner.placement.client(source, call.client), {}, moment)
+            )
         )
 
     error: Exception | None

@@ -23,15 +23,17 @@ ALIGNED = 64  # bytes, as torch does: the rounding of products may depend on the
 class BufferPool:
     """Allocates tensors in memory that is reused."""
 
-    def __init__(self, least: int = LARGE) -> None:
+    def __init__(self, least: int = LARGE, device: torch.device | None = None) -> None:
+        """device: if it is not the CPU, all is left to torch, which reuses an accelerator's memory itself."""
         self._least = least  # bytes; smaller tensors are left to torch
+        self._device = None if device is None or device.type == "cpu" else device
         self._free: list[NDArray[np.uint8]] = []
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor of this shape, not initialised."""
         size = math.prod(shape) * dtype.itemsize
-        if size < self._least:
-            return torch.empty(shape, dtype=dtype)
+        if size < self._least or self._device is not None:
+            return torch.empty(shape, dtype=dtype, device=self._device)
         block = self._take(size)
         lent = block[:size]  # an object of its own, which lives as long as any tensor in it
         weakref.finalize(lent, self._free.append, block).atexit = False

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from coterie.client.answers import FitAnswer, VisitResult
 from coterie.client.memory import Memory
+from coterie.core.compute import HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.naming import client_name
@@ -32,6 +33,7 @@ from coterie.engines.chunks import CHUNKS_PER_WORKER, make_chunks
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, restrict
 from coterie.engines.ray.cluster import head_answers, join
 from coterie.engines.ray.models import NodeModels, RayModels
+from coterie.engines.ray.resources import ActorResources, on_gpus
 from coterie.engines.ray.worker import Worker, buffers, sending
 
 AHEAD = 2  # chunks an actor has at a time: one in progress, and the next
@@ -82,22 +84,30 @@ class Ray:
     arithmetic = "ray"  # means are computed where the models are stored, in double precision
 
     def __init__(
-        self, model: Model, federation: Federation, workers: int | None, address: str | None, cores: int
+        self,
+        model: Model,
+        federation: Federation,
+        resources: ActorResources,
+        address: str | None,
+        compute: Compute = HOST,
     ) -> None:
+        """compute: what actors compute with; they find the device on their own machine."""
         self.federation = federation
         self.memory = Memory()
         self._n = federation.train.lengths  # by id
-        self._joined = join(address, workers or cores)
+        self._joined = join(address, resources.workers or resources.cores)
         import ray
 
-        self._ray, self._workers, self._failed, self._silent = ray, workers, 0, 0
+        self._ray, self._resources, self._failed, self._silent = ray, resources, 0, 0
+        compute, self._gpus = on_gpus(compute, resources.gpus, ray.cluster_resources())
+        self.device = compute.device
         self._row = (model.size, model.dtype)
         self._actors: list[_Actor] = []
         self._starting: dict[Any, Any] = {}  # by the reference that signals that it is ready
         self._head, self._gone = ray.get_runtime_context().gcs_address, False
         try:
             with buffers():
-                self._job = ray.put((model, federation))
+                self._job = ray.put((model, federation, compute))
             self._start_actors()
         except Exception as error:
             self.close()
@@ -235,12 +245,13 @@ class Ray:
                 "last checkpoint: coterie run --resume DIRECTORY (in Python resume=True)",
                 code="engine-lost",
             )
-        cores = int(self._ray.cluster_resources().get("CPU", 0))
-        return max(1, min(self._workers or cores, len(self.federation)))
+        many = self._resources.most(self._ray.cluster_resources(), self._gpus)
+        return max(1, min(many, len(self.federation)))
 
     def _start_actors(self) -> None:
         for _ in range(self._wanted() - len(self._actors) - len(self._starting)):
-            handle = self._ray.remote(Worker).options(num_cpus=1, max_restarts=0).remote()
+            options = {"num_cpus": 1, "max_restarts": 0} | ({"num_gpus": self._gpus} if self._gpus else {})
+            handle = self._ray.remote(Worker).options(**options).remote()
             handle.look_in.remote(sys.path)
             self._starting[handle.begin.remote(self._job)] = handle
 

@@ -24,6 +24,7 @@ from coterie.client.runner import TaskRunner
 from coterie.core.allocation.buffers import MODEL, BufferPool
 from coterie.core.allocation.heap import keep_memory
 from coterie.core.codec import TYPES
+from coterie.core.compute import Compute, be_deterministic
 from coterie.core.model import Model
 from coterie.core.tasks import Fit
 from coterie.data.federation import Federation
@@ -72,15 +73,18 @@ class Worker:
         """Import modules from where the driver finds them too, if that is there."""
         sys.path += [place for place in path if place not in sys.path]
 
-    def begin(self, job: tuple[Model, Federation]) -> str:
+    def begin(self, job: tuple[Model, Federation, Compute]) -> str:
         """Get ready, and say on which node."""
         import ray
 
         torch.set_num_threads(1)
         keep_memory()
         ray.util.register_serializer(Tensor, serializer=flat, deserializer=tensor)
-        model, self._federation = job
-        self._runner = TaskRunner(model, BufferPool(MODEL))
+        model, self._federation, asked = job
+        compute = asked.resolved()
+        if compute.deterministic:
+            be_deterministic()
+        self._runner = TaskRunner(model, BufferPool(MODEL, torch.device(compute.device)), compute)
         node: str = ray.get_runtime_context().get_node_id()
         return node
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from coterie.client.runner import TaskRunner
+from coterie.core.compute import HOST, Compute, determinism, own_random_numbers
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
@@ -63,6 +64,7 @@ class ClientWorker:
     say: Callable[[str], None] = lambda _: None
     save_to: Path | None = None  # where its model is stored after every evaluation
     guard: PrivacyGuard | None = None  # makes everything private that leaves the client, if it was told to
+    compute: Compute = HOST  # on this client's own device
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
 
     @cached_property
@@ -121,21 +123,23 @@ class ClientWorker:
                 raise CoterieError("the frozen part that was sent is not that of the network", code="model-frozen")
             if sent is not None:
                 self.store.keep_frozen(spec.frozen, sent)
-        self._runners = {spec: TaskRunner(model)}
+        self._runners = {spec: TaskRunner(model, compute=self.compute)}
         return None
 
     def _carry_out(self, request: VisitRequest) -> VisitReply:
         remove_unused_versions(self.store, request.run, request.base, request.since)
         kept, afresh = self._kept(request)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        device = torch.device(self.compute.device)
+        with one_thread(), own_random_numbers(device), determinism(self.compute.deterministic):
             runner = self._runners[request.network]
+            data = runner.placement.client(self.federation, 0)
             if self.guard is None:
-                done = runner.visit(request.tasks, request.client, self._data, kept, request.moment)
+                done = runner.visit(request.tasks, request.client, data, kept, request.moment)
                 self._save_model(runner, request, kept)
             else:
                 self._save_model(runner, request, kept)  # which stays here; an evaluation is then refused
-                tasks = self.guard.prepared(request.tasks, runner.resolver(request.client, self._data, kept))
-                done = runner.visit(tasks, request.client, self._data, kept, request.moment)
+                tasks = self.guard.prepared(request.tasks, runner.resolver(request.client, data, kept))
+                done = runner.visit(tasks, request.client, data, kept, request.moment)
                 done = replace(done, answers=self.guard.private(tasks, done.answers))
         wrote = None
         if request.keep and done.keeps:

@@ -17,7 +17,9 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from coterie.core.codec import TYPES
+from coterie.core.compute import AUTO, Compute
 from coterie.core.errors import CoterieError
+from coterie.core.validation import settings_from
 from coterie.network.client.data import own_data
 from coterie.network.client.state_store import FROZEN, DirectoryStore, StateStore
 from coterie.network.client.worker import ClientWorker
@@ -53,8 +55,11 @@ def answer(message: Message, context: Context) -> Message:
             code="option-missing",
         )
     trusted = tuple(str(said.get("trust", "")).split())
+    compute = settings_from(Compute, device=str(said.get("device", AUTO))).resolved()
     worker = ClientWorker(
-        str(said["name"]), lambda: own_data(str(said["data"])), _store(said, context), trusted=trusted
+        *(str(said["name"]), lambda: own_data(str(said["data"])), _store(said, context)),
+        trusted=trusted,
+        compute=compute,
     )
     try:
         reply = worker.answer(from_records(message.content))

@@ -20,6 +20,7 @@ from coterie.training.settings import Settings
 
 SECURE = "secure_aggregation"  # asked for by name, it is refused with the reason: nobody should believe to have it
 # Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
+OF_SIMULATIONS = ("data", "engine", "device", "precision", "compile", "deterministic")  # clients have their own
 SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after", "attack")
 
 
@@ -80,7 +81,7 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     are those of a simulation, and left out."""
     tree = copy.deepcopy(dict(base)) if base is not None else ServerConfig().dump()
     if file is not None:
-        tree |= {k: v for k, v in named_values(read_file(file)).items() if k not in ("data", "engine")}
+        tree |= {k: v for k, v in named_values(read_file(file)).items() if k not in OF_SIMULATIONS}
     change(tree, words)
     _refuse_secure_aggregation(tree)
     try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 State = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
 ]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="That computes: auto, cpu, cuda, cuda:1, mps or xpu.")]
 TrustedNetworks = Annotated[
     list[str] | None, typer.Option(metavar="MODULE:NET", help="A network beyond the catalogue's; repeatable.")
 ]
@@ -38,6 +39,7 @@ def client(
         typer.Option(metavar="KEY=VALUE,...", help="Add noise here, whatever the server does: epsilon=8,visits=30."),
     ] = None,
     trust: TrustedNetworks = None,
+    device: Device = "auto",
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
     look: Annotated[
         float, typer.Option(min=0.1, max=60, help="Seconds between two looks for a message; more spare the server.")
@@ -64,7 +66,9 @@ def client(
     who = check_name(files.name if files is not None else str(name), "--name")
     place = state or Path(f"coterie-{who}")
 
+    from coterie.core.compute import Compute
     from coterie.core.termination import by_sigterm, exit_code
+    from coterie.core.validation import settings_from
     from coterie.network.client.data import own_data
     from coterie.network.client.state_store import DirectoryStore
     from coterie.network.client.worker import ClientWorker
@@ -78,6 +82,7 @@ def client(
         say=_say,
         save_to=save_model,
         guard=None if local_privacy is None else _guard(local_privacy, place),
+        compute=settings_from(Compute, device=device).resolved(),
     )
     try:
         with by_sigterm(), private_files():

@@ -57,8 +57,9 @@ def _inspected(config: RunConfig, explain: bool, quiet: bool) -> Inspection:
     from rich.console import Console
 
     from coterie.methods.fedavg import FedAvg
-    from coterie.training.assembly import EngineRequest, assemble
+    from coterie.training.assembly import assemble
     from coterie.training.build import build_data, named_model
+    from coterie.training.execute import engine_request
     from coterie.training.inspection import inspect_clients
 
     stderr = Console(stderr=True, quiet=quiet)
@@ -69,7 +70,7 @@ def _inspected(config: RunConfig, explain: bool, quiet: bool) -> Inspection:
     federation = build_data(config)
     say(federation.describe())
     model = named_model(config.model.name, config.model.params, federation)
-    request = EngineRequest(str(config.engine.name), config.engine.workers, config.engine.address)
+    request = engine_request(config)
     method = FedAvg(local=config.local)
     with assemble(method, model, federation, config.settings, request, say=say) as run:
         return inspect_clients(run, config.local, explain=explain)

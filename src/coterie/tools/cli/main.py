@@ -37,7 +37,7 @@ from coterie.tools.cli import (
 from coterie.tools.cli import export as export_model
 from coterie.tools.cli.forget import forget
 from coterie.tools.cli.going_on import BackTo, More, With, prepared
-from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
+from coterie.tools.cli.options import AsJson, Device, Out, Resume, Trust, Words, check_resume
 from coterie.tools.cli.watch import watch
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def run(
     new: With = None,
     back_to: BackTo = None,
     trust: Trust = None,
+    device: Device = None,
     track: Annotated[
         list[str] | None, typer.Option(metavar="TRACKER", help="tensorboard, mlflow or wandb, too; repeatable.")
     ] = None,
@@ -78,7 +79,7 @@ def run(
     from coterie.training.config import split_words
     from coterie.training.run_directory import free_directory
 
-    file, changes = split_words(words or [])
+    file, changes = split_words([*(words or []), *([] if device is None else [f"device={device}"])])
     check_resume(resume, file, out)
     config = _config(file, changes, resume, trust or ())
     config = prepared(resume, config, more, new, back_to, changes, _console(stderr=True, quiet=as_json))

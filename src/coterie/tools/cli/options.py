@@ -18,6 +18,9 @@ Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="MODULE:NAME", help="Code that the directory to resume names, and you know; repeatable."),
 ]
+Device = Annotated[
+    str | None, typer.Option(metavar="DEVICE", help="That computes clients: auto, cpu, cuda, cuda:1, mps or xpu.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
 
 

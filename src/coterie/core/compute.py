@@ -1,0 +1,156 @@
+"""On which device clients are computed, and how precisely.
+
+Only what happens at clients is computed on an accelerator. The server's state, clustering and results stay on the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias
+
+import torch
+from pydantic import AfterValidator
+
+from coterie.core.constructors import dataclass as validated
+from coterie.core.errors import CoterieError
+from coterie.core.types import STRICT
+
+Precision: TypeAlias = Literal["float32", "bf16", "fp16"]
+AUTO = "auto"
+CPU = torch.device("cpu")
+ACCELERATORS = ("cuda", "xpu", "mps")  # which `auto` looks for, in this order
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # in the environment: cuBLAS is deterministic only with a fixed workspace
+
+
+def _is_device(value: str) -> str:
+    if not re.fullmatch(r"[a-z]+(:\d+)?", value):
+        raise ValueError("expected a device: auto, cpu, cuda, cuda:1, mps or xpu")
+    return value
+
+
+DeviceName: TypeAlias = Annotated[str, AfterValidator(_is_device)]
+
+
+@validated(frozen=True, config=STRICT)
+class Compute:
+    """Where and how clients are computed.
+
+    device: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda", "cuda:1", "mps" or "xpu".
+    precision: "float32"; or "bf16", "fp16": networks compute in it by autocast, parameters stay as they are.
+    compile: whether networks are compiled (torch.compile). deterministic: only algorithms that give the same bits
+    again.
+    """
+
+    device: DeviceName = AUTO
+    precision: Precision = "float32"
+    compile: bool = False
+    deterministic: bool = False
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether it asks for a device that is not the CPU; `auto` does not say."""
+        return self.device not in (AUTO, "cpu")
+
+    @property
+    def low_precision(self) -> torch.dtype | None:
+        """What networks compute in, if that is not what their parameters are."""
+        return DTYPES.get(self.precision)
+
+    def resolved(self) -> Compute:
+        """The same with the device that it comes to on this machine; an error if there is none such."""
+        return replace(self, device=str(find_device(self.device)))
+
+
+AUTOMATIC, HOST = Compute(), Compute(device="cpu")
+
+
+def find_device(name: str) -> torch.device:
+    """The device of this name, with its number."""
+    if name == AUTO:
+        name = next((kind for kind in ACCELERATORS if _count(kind)), "cpu")
+    kind, _, number = name.partition(":")
+    if kind == "cpu":
+        return CPU
+    many = _count(kind)
+    if many and int(number or 0) < many:
+        return torch.device(kind) if kind == "mps" else torch.device(kind, int(number) if number else _current(kind))
+    here = [f"{k}:{i}" if _count(k) > 1 else k for k in ACCELERATORS for i in range(_count(k))]
+    raise CoterieError(
+        f"device: this machine has no '{name}' that PyTorch {torch.__version__} can use; it has "
+        f"{', '.join(['cpu', *here])}. Write one of these, or auto",
+        code="device-unavailable",
+    )
+
+
+def _count(kind: str) -> int:
+    """How many devices of a kind there are."""
+    try:
+        module: Any = torch.get_device_module(kind)
+    except (RuntimeError, AttributeError):  # a kind that PyTorch does not know
+        return 0
+    available = getattr(module, "is_available", None)
+    return int(module.device_count()) if available is not None and available() else 0
+
+
+def _current(kind: str) -> int:
+    module: Any = torch.get_device_module(kind)
+    return int(module.current_device())
+
+
+# ------------------------------------------------------------------------------------------------------ random numbers
+
+
+def seed_device(device: torch.device, seed: int) -> None:
+    """Seed what networks draw from (dropout): the CPU's generator and, on an accelerator, that one's."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cpu":
+        return
+    module: Any = torch.get_device_module(device.type)
+    on_it: AbstractContextManager[Any] = module.device(device) if device.index else contextlib.nullcontext()
+    with on_it:
+        module.manual_seed(seed)
+
+
+@contextmanager
+def own_random_numbers(device: torch.device) -> Iterator[None]:
+    """Afterwards the generators of the CPU and of this device are what they were."""
+    if device.type == "mps":  # PyTorch's fork_rng does not know its one generator
+        state = torch.mps.get_rng_state()
+        try:
+            with torch.random.fork_rng(devices=[]):
+                yield
+        finally:
+            torch.mps.set_rng_state(state)
+        return
+    numbers = [] if device.type == "cpu" else [device.index or 0]
+    with torch.random.fork_rng(devices=numbers, device_type="cuda" if not numbers else device.type):
+        yield
+
+
+# --------------------------------------------------------------------------------------------------------- determinism
+
+
+@contextmanager
+def determinism(wanted: bool) -> Iterator[None]:
+    """Meanwhile operations without a deterministic implementation raise an error, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    be_deterministic()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def be_deterministic() -> None:
+    """From now on, in this process."""
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS is first used
+    torch.use_deterministic_algorithms(True)
