@@ -232,7 +232,9 @@ class Workers:
         dead.stop()
         deaths.update(dead.chunk)
         first = deaths[dead.chunk[0]] == 1
-        again = [dead.chunk] if first and self.arithmetic == "batched" else [(client,) for client in dead.chunk]
+        again: list[tuple[int, ...]] = [(client,) for client in dead.chunk]
+        if first and self.arithmetic == "batched":
+            again = [dead.chunk]
         if len(dead.chunk) == 1 and not first:
             code, (client,) = dead.process.exitcode, dead.chunk
             missing[client], again = Missing(client, f"the worker process died on it, twice (exit code {code})"), []

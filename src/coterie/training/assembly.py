@@ -121,7 +121,7 @@ def assemble(
             )
             if output.resume and not directory.saves():
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
-        ready = Run(method, model, clients, settings, opened, private, directory, listeners, final_split)
+        ready = Run(method, model, clients, settings, opened, directory, listeners, final_split, privacy=private)
         yield ready if interruption is None else replace(ready, interruption=interruption)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from coterie.core.clients import Clients
@@ -24,4 +24,4 @@ class Job(Generic[State]):
     clients: Clients
     settings: Settings
     engine: Engine
-    privacy: PrivacyPlan | None = None
+    privacy: PrivacyPlan | None = field(default=None, kw_only=True)

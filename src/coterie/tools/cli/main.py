@@ -42,6 +42,7 @@ from coterie.tools.cli.watch import watch
 
 if TYPE_CHECKING:
     from coterie.training.config import RunConfig
+    from coterie.training.events import Listener
     from coterie.training.result import Result
 
 app = typer.Typer(
@@ -231,7 +232,7 @@ def _run(
             ExitStack() as opened,
         ):
             trackers = [opened.enter_context(tracker(name, path, config.dump())) for name in track]
-            heard = [listen, *trackers]
+            heard: list[Listener] = [listen, *trackers]
             return execute(config, path, resume=resume, listeners=heard, say=say, interruption=interruption)
     except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
