@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCK, PAGE = ROOT / ".ci" / "lock" / "distributed.txt", ROOT / "docs" / "licences.md"
 # What is installed on other systems only, or says nothing in its metadata; looked up in its repository.
-KNOWN = {"appnope": "BSD-2-Clause"}
+KNOWN = {"appnope": "BSD-2-Clause", "prv-accountant": "MIT"}
 HEAD = """# Licences of dependencies
 
 Coterie is under Apache-2.0. It contains no code of these packages; `pip` installs them. The table lists everything that

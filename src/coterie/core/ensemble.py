@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from coterie.core.model import Replica
 from coterie.core.objective import AnyLoss
+from coterie.core.replica import Replica
 
 
 def combined(outputs: Tensor, mixture: Tensor | None, average: bool, loss: AnyLoss) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.constructors import explained
-from coterie.core.model import channels_last
+from coterie.core.replica import channels_last
 from coterie.core.types import Kind
 from coterie.data.encoding import TableScale
 from coterie.data.scale import Scale

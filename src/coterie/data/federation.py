@@ -20,8 +20,8 @@ from torch import Tensor
 from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
-from coterie.core.model import channels_last
 from coterie.core.naming import client_name
+from coterie.core.replica import channels_last
 from coterie.core.types import Kind
 from coterie.data.domain import Domain, Fault, Samples
 from coterie.data.ragged import Ragged, spread

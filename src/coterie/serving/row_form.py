@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.clients import NamesData
 from coterie.core.errors import CoterieError
-from coterie.core.model import channels_last
+from coterie.core.replica import channels_last
 from coterie.core.types import Kind
 from coterie.data.cells import as_cell, category, number_cells, number_in
 from coterie.data.domain import Domain

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.ensemble import Ensemble, combined
-from coterie.core.model import Model, Replica, channels_last
+from coterie.core.model import Model
+from coterie.core.replica import Replica, channels_last
 
 FEW = 64  # samples, of which even images are one batch
 
