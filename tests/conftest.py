@@ -41,6 +41,18 @@ def pytest_configure() -> None:
     settings.load_profile("coterie")
 
 
+# They compute on the pretend device (tests/sham.py), which changes PyTorch for the rest of its process.
+APART = ("devices", "conformance/test_on_devices.py", "network/test_client_device.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests that need processes of their own are collected only where they are named: see the Makefile."""
+    here = Path(__file__).parent
+    apart = next((here / name for name in APART if collection_path.is_relative_to(here / name)), None)
+    named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    return True if apart is not None and not any(one.is_relative_to(apart) for one in named) else None
+
+
 @contextmanager
 def raises(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInfo[CoterieError]]:
     """`pytest.raises` for the library's own error with this code. match: what of the message matters besides."""

@@ -187,7 +187,8 @@ def _as_then(tree: Tree) -> None:
     """A run's own config.yaml has every option: one that is missing did not exist yet, so the old behaviour is kept."""
     if isinstance(tree.get("method"), dict):
         tree["method"] = todays_method(tree["method"])
-    tree.setdefault("device", "cpu")
+    if "data" in tree:  # a run that was made in Python, or a server's, has no such key
+        tree.setdefault("device", "cpu")
     data = tree.get("data")
     if not isinstance(data, dict) or data.get("name") not in ("csv", "parquet"):
         return
