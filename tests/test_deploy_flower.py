@@ -323,7 +323,7 @@ def test_the_servers_secret_is_laid_out_as_the_server_reads_it(tmp_path: Path) -
     assert secret["defaultMode"] == 0o440
     for item in secret["items"]:
         (tmp_path / item["path"]).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / item["path"]).touch()
+        (tmp_path / item["path"]).touch(mode=secret["defaultMode"])
     assert [name for name, _ in server_files(tmp_path).clients] == ["Lab_B.1", "hospital-a"]
 
 

@@ -24,11 +24,11 @@ import coterie.training.loop as loop
 from coterie.tools.cli.main import main
 number, whom, times = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 real = loop.do_round
-def do_round(run, state, sampler, done, largest):
+def do_round(run, state, sampler, done, *more):
     if done == 2:
         for _ in range(times):
             os.killpg(0, number) if whom == "group" else os.kill(os.getpid(), number)
-    return real(run, state, sampler, done, largest)
+    return real(run, state, sampler, done, *more)
 loop.do_round = do_round
 sys.argv = ["coterie", "run", *sys.argv[4:]]
 main()

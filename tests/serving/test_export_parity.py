@@ -22,7 +22,8 @@ PERSONAL = {"fedem", "fedsoft", "ditto", "local"}
 
 
 def test_every_model_of_the_zoo_is_exported_here() -> None:
-    assert set(MODELS) == set(ZOO.places)
+    pretrained = {"transformer", "torchvision"}  # need extras and weights: see tests/test_zoo_pretrained.py
+    assert set(MODELS) == set(ZOO.places) - pretrained
 
 
 @pytest.mark.covering

@@ -67,6 +67,19 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
     sync_directory(path.parent)
 
 
+def user_path(text: str, key: str = "data.path") -> Path:
+    """A path that a user wrote, with ~ as their home. Devices and pipes are refused: they may have no end."""
+    try:
+        path = Path(text).expanduser()
+        plain = path.is_file() or path.is_dir() or not path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, the home of nobody
+        why = getattr(error, "strerror", None) or error
+        raise CoterieError(f"{key}: {text[:200]!r} cannot be used ({why})", code="data-file-missing") from None
+    if not plain:
+        raise CoterieError(f"{key}: {path} is neither a file nor a directory", code="data-file-format")
+    return path
+
+
 class LineLog:
     """A file that grows line by line. A line that does not fit on the disk leaves nothing behind."""
 

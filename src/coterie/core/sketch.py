@@ -37,6 +37,6 @@ def lift(sketches: Tensor, length: int) -> Tensor:
     size = sketches.shape[-1]
     if length <= size:
         return sketches[..., :length]
-    buckets, signs = _hash(length, size)
+    buckets, signs = _hash(length, size, sketches.device)
     shares = torch.bincount(buckets, minlength=size).clamp(min=1).to(sketches.dtype).rsqrt()
     return (sketches * shares)[..., buckets] * signs.to(sketches.dtype)

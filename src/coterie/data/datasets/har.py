@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
+from coterie.core.files import user_path
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import HAR, har_names
@@ -26,7 +27,7 @@ from coterie.data.datasets.facts import HAR_WINDOWS as WINDOWS
 from coterie.data.datasets.medmnist import read_npz
 from coterie.data.download.cache import DatasetSpec, opened
 from coterie.data.download.sources import unpack
-from coterie.data.readers.checks import reading, user_path
+from coterie.data.readers.checks import reading
 from coterie.data.scale import Scale
 
 

@@ -17,11 +17,12 @@ from pydantic import Field, PositiveInt
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
+from coterie.core.files import user_path
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import FEMNIST_FILES, SENT140
 from coterie.data.download.cache import DatasetSpec, get
-from coterie.data.readers.checks import reading, user_path
+from coterie.data.readers.checks import reading
 from coterie.data.transforms import Normalise, image_scale
 
 LOST = 0.02  # of a grey level: more is no rounding

@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 from filelock import FileLock, Timeout
 
 from coterie.core.errors import CoterieError
+from coterie.core.files import user_path
 from coterie.data.download.sources import Progress, Room
 from coterie.data.download.specs import DatasetSpec, File, cache_directory, gather, md5_of
-from coterie.data.readers.checks import user_path
 
 __all__ = ["DatasetSpec", "File", "Progress", "cache_directory", "get", "opened", "where"]
 

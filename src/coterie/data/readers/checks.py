@@ -34,19 +34,6 @@ def reading(file: Path | str) -> Iterator[None]:
         ) from error
 
 
-def user_path(text: str, key: str = "data.path") -> Path:
-    """A path that a user wrote, with ~ as their home. Devices and pipes are refused: they may have no end."""
-    try:
-        path = Path(text).expanduser()
-        plain = path.is_file() or path.is_dir() or not path.exists()
-    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, the home of nobody
-        why = getattr(error, "strerror", None) or error
-        raise CoterieError(f"{key}: {text[:200]!r} cannot be used ({why})", code="data-file-missing") from None
-    if not plain:
-        raise CoterieError(f"{key}: {path} is neither a file nor a directory", code="data-file-format")
-    return path
-
-
 def check_inflated(file: Path, size: int, largest: int, key: str = "data.largest") -> None:
     """Refuse a file that would take far more memory than it has bytes. Called before anything is allocated."""
     if size > max(largest, file.stat().st_size):

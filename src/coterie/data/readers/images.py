@@ -15,9 +15,10 @@ from pydantic import PositiveInt
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
+from coterie.core.files import user_path
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
-from coterie.data.readers.checks import LARGEST, reading, user_path
+from coterie.data.readers.checks import LARGEST, reading
 from coterie.data.readers.columns import IS_TEST, Column, class_names, outcome, owners
 from coterie.data.scale import Scale
 

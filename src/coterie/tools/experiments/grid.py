@@ -284,6 +284,8 @@ def outcome_of(run: Planned, out: Path, alone: Planned | None = None) -> Outcome
 def _differences(there: Tree, here: Tree) -> Iterator[str]:
     if here["engine"]["name"] == "auto":  # written down as what it came to
         there, here = there | {"engine": {}}, here | {"engine": {}}
+    if here["device"] == "auto":  # the same
+        there, here = there | {"device": ""}, here | {"device": ""}
     one, other = dict(flat(there)), dict(flat(here))
     for key in one.keys() | other.keys():
         if one.get(key) != other.get(key) and key not in UNIMPORTANT:
