@@ -169,6 +169,13 @@ def per_sample(values: object, n: int, what: str) -> Tensor:
 
 def check_objective(objective: Objective, outputs: Tensor, y: Tensor) -> None:
     """Call both functions once, so that a mistake is reported before anything starts."""
+    many, wanted = outputs[0].numel(), y[0].numel()
+    if isinstance(objective, AbsoluteError | MultiLabel) and many != wanted:  # torch would repeat the smaller one
+        raise CoterieError(
+            f"loss: {loss_name(objective)} compares outputs with as many numbers per sample; the network has {many} "
+            f"outputs, the data {wanted}",
+            code="model-shape",
+        )
     try:
         with torch.enable_grad():
             losses = sample_losses(outputs.detach().clone().requires_grad_(), y, objective)

@@ -165,6 +165,12 @@ class Attack:
                 f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function",
                 code="component-not-found",
             ) from None
+        if not callable(found):
+            kind = type(found).__name__
+            raise CoterieError(
+                f"attack.kind: '{self.kind}' is a {kind}, not a function of an AttackView that returns a Lie",
+                code="component-invalid",
+            )
         return found
 
     def hostile(self, seed: int, ids: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Guarded:
 
 def guard(tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust) -> Guarded:
     """Reject, quarantine and scale down, in this order. Cohorts of fewer than five are left as they are."""
-    long = screen(tasks, replies, rule.reject, 0.0).rejected
+    long = screen(tasks, replies, rule.reject, 0.0, "aggregator.reject").rejected
     left = [without(reply, [m.client for m in long]) for reply in replies]
     far: dict[int, Missing] = {}
     for task, reply in zip(tasks, left, strict=True):

@@ -37,8 +37,13 @@ class Screened:
     median: float | None = None
 
 
-def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale: float) -> Screened:
-    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds."""
+def screen(
+    tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale: float, option: str = "update_bound"
+) -> Screened:
+    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
+
+    option: what sets the bound, for messages.
+    """
     rejected: dict[int, Missing] = {}
     medians: list[float] = []
     for task, reply in zip(tasks, replies, strict=True) if bound else ():
@@ -56,7 +61,7 @@ def screen(tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale:
         allowed = bound * least * more_steps(task, reply.n)
         for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
             client = int(reply.ids[i])
-            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known))
+            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known, option))
     return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
 
 
@@ -174,6 +179,6 @@ def more_steps(task: Fit, n: Tensor) -> Tensor:
     return (steps / steps.median()).clamp(1, MORE_STEPS).sqrt()
 
 
-def _why(norm: float, least: float, bound: float, known: bool) -> str:
+def _why(norm: float, least: float, bound: float, known: bool, option: str) -> str:
     what = "update" if known else "model"
-    return f"{what} rejected: its norm is {norm:.1e}, more than {bound:g} times the median {least:.1e} (update_bound)"
+    return f"{what} rejected: its norm is {norm:.1e}, more than {bound:g} times the median {least:.1e} ({option})"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from coterie.core.clients import Clients
 from coterie.core.cohort import Roster
+from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
@@ -22,11 +24,22 @@ from coterie.training.events import AttackReport
 from coterie.training.job import Job
 from coterie.training.settings import Settings
 
+ATTACK = "attack.json"  # in a run's directory
+
 
 def hostile_clients(clients: Clients, settings: Settings) -> Tensor:
     """The ids of the hostile clients; none without an attack."""
     ids = clients.roster.ids
     return ids[:0] if settings.attack is None else settings.attack.hostile(settings.seed, ids)
+
+
+def read_attack(path: Path) -> AttackReport | None:
+    """What a run's directory says of its attack; None where it had none."""
+    try:
+        found = parse_json((path / ATTACK).read_bytes())
+        return AttackReport(str(found["kind"]), tuple(map(int, found["hostile"])), found["success"])
+    except (OSError, DecodeError, ValueError, KeyError, TypeError):
+        return None
 
 
 def poisoned(federation: Federation, settings: Settings) -> Federation:

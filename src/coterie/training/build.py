@@ -83,6 +83,8 @@ def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
     how = tuned(made, what)
     if isinstance(made, Model):
         return how.of(made)
+    if isinstance(made, nn.Module) and how.train != "all":  # built again under a seed: what is frozen is part of it
+        return how.of(Model(partial(MODELS.build, name, own), loss_of(federation)))
     if isinstance(made, nn.Module):
         return how.of(Model.of(made, loss_of(federation), how.train))
     return how.of(Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation)))

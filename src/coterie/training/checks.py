@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.model import Model
+from coterie.core.model import Model, loss_of
 from coterie.core.naming import client_name
 from coterie.core.objective import check_objective
 from coterie.data.federation import Federation
@@ -72,6 +72,13 @@ def check_fit(model: Model, federation: Federation) -> None:
     if not isinstance(model.loss, str):
         check_objective(model.loss, logits, y)
         return
+    if model.loss != loss_of(federation):
+        has = "classes" if federation.kind == "classification" else "numbers to predict"
+        raise CoterieError(
+            f"model: the loss '{model.loss}' does not fit data with {has}; leave it out, then it is "
+            f"'{loss_of(federation)}'",
+            code="model-invalid",
+        )
     if logits.ndim != 2 or len(logits) != 2:
         raise CoterieError(
             f"model: for 2 samples the network gave {tuple(logits.shape)}, expected (2, outputs)", code="model-shape"

@@ -24,6 +24,7 @@ from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, serving_file
+from coterie.training.adversaries import read_attack
 from coterie.training.beginning import recorded_arithmetic
 from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, named_model
 from coterie.training.config import RunConfig, read
@@ -205,6 +206,7 @@ def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any
         run_dir=path,
         chosen=found.chosen,
         newcomers_chosen=None if new is None else new.chosen,
+        attack=read_attack(path),
     )
 
 
@@ -240,4 +242,5 @@ def _evaluated_anew(
         *(method, model, saved.state, history, found.clients, found.summary),
         *(sum(event.seconds for event in history), known, settings, engine.memory, admitted, found.state),
         run_dir=path,
+        attack=read_attack(path),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -93,6 +94,7 @@ def run(
             | ({} if result.newcomers is None else {"newcomers": console.as_json(result.newcomers.summary)})
             | {"seconds": round(result.seconds, 3)}
             | console.privacy_json(result.privacy)
+            | ({} if result.attack is None else {"attack": dataclasses.asdict(result.attack)})
             | ({"warnings": list(result.warnings)} if result.warnings else {})
         )
         return
@@ -101,6 +103,8 @@ def run(
     if result.newcomers is not None:
         rows.append(("  newcomers", result.newcomers.summary, result.seconds))
     stdout.print(console.results(rows))
+    if result.attack is not None:
+        stdout.print(str(result.attack), highlight=False, soft_wrap=True, markup=False)
     if (spent := console.privacy_line(result.privacy)) is not None:
         stdout.print(spent, highlight=False, soft_wrap=True)
     lost = console.missing_line(result.history)
