@@ -38,7 +38,8 @@ def test_generated_pages_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_example_runs_and_is_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(example.read_text().splitlines()) < 50
     runpy.run_path(str(example), run_name="__main__")
-    assert "accuracy" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "accuracy" in said or "MAE" in said
 
 
 def test_the_yaml_example_builds() -> None:

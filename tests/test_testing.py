@@ -340,7 +340,7 @@ class KnowsNoNewcomers(Good):
 class AdmitsByTraining(Good):
     def admit(self, state: Groups, cohort: Cohort, ask: Ask) -> Any:
         after = super().admit(state, cohort, ask)
-        return state if after is state else Groups(after.centers + 0.1, after.labels)
+        return state if after is state else Groups(after.centers * 1.5, after.labels)
 
 
 class AdmitsInPlace(Good):

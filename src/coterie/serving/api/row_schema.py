@@ -86,7 +86,9 @@ def _columns(known: Federation | DataRecord) -> dict[str, Json] | None:
 
 
 def _cell(column: InputColumn) -> Json:
-    kind: Json = dict(NUMBER) if column.values is None else {"type": ["string", "number", "boolean"]}
+    # By name true and false are taken for 1 and 0, as a table's cells are.
+    number = dict(NUMBER) | {"type": ["number", "boolean"]}
+    kind: Json = number if column.values is None else {"type": ["string", "number", "boolean"]}
     return {"anyOf": [kind, {"type": "null"}]} if column.fills else kind
 
 
