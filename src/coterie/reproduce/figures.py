@@ -243,10 +243,10 @@ def under_attack(results: Results) -> Any | None:
     """Accuracy of honest clients against the share of hostile ones, on the demo: dashed without a defence."""
     shares = (0, *SHARES)
     figure = _grid(1, len(KINDS), list(KINDS))
-    drawn = False
+    drawn: set[str] = set()  # methods, each once in the legend
     for column, kind in enumerate(KINDS, start=1):
         for i, method in enumerate(METHODS):
-            for defended in (False, True):
+            for defended in (True, False):
                 found = [
                     accuracy(results, "demo", method, kind if share else "none", share, defended=defended)
                     for share in shares
@@ -255,10 +255,10 @@ def under_attack(results: Results) -> Any | None:
                 y = [value for value in found if value is not None]
                 if not y:
                     continue
-                line = _line(x, y, method, i, legendgroup=method, showlegend=column == 1 and defended)
+                line = _line(x, y, method, i, legendgroup=method, showlegend=method not in drawn)
                 line.line.dash = "solid" if defended else "dot"
                 figure.add_trace(line, row=1, col=column)
-                drawn = True
+                drawn.add(method)
     figure.update_xaxes(title="hostile (%)")
     figure.update_yaxes(title="accuracy (%)", row=1, col=1)
     return figure if drawn else None
