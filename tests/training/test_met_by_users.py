@@ -21,9 +21,7 @@ def test_what_is_frozen_of_a_network_by_name_is_the_same_in_every_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process is another state of torch's generator."""
-    code = (
-        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
-    )
+    code = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
     (tmp_path / "own_net.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     data = coterie.Federation.from_arrays(CLIENTS)
