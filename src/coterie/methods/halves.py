@@ -47,7 +47,7 @@ class Halves:
     trial: bool = True  # splits are tried on held-out samples, and so are personal models
     local: Local = Local()
     paper: ClassVar[str] = "this library"
-    revision: ClassVar[int] = 1  # personal models are tried on where a trial ends in a draw
+    revision: ClassVar[int] = 2  # a trial ends early when there is no doubt; cluster and personal model together
     later: ClassVar[dict[str, bool]] = {"trial": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:
@@ -90,8 +90,8 @@ class Halves:
         return state
 
     def predictor(self, state: Halved) -> Evaluate:
-        """With what serves clients best so far: their cluster's model, or their own."""
-        return Evaluate((state.kinds()[state.kind],))
+        """With what serves clients best so far: their cluster's model, their own, or the mean of both."""
+        return state.predicts(state.kind)
 
     def admit(self, state: Halved, cohort: Cohort, ask: Ask) -> Halved:
         """A newcomer joins the cluster whose model has the least loss on its data, or that its group is pinned to."""

@@ -16,9 +16,11 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.references import Own, Pick
 from coterie.core.replies import Evaluated, Fitted
+from coterie.core.tasks import Evaluate
 from coterie.methods.halves_trial import (
     AFTER,
     BEFORE,
+    BOTH,
     PERSONAL,
     PERSONAL_TRIED,
     REFUSED,
@@ -49,6 +51,7 @@ class Halved(Clusters):
     kind: int  # of model that serves clients best so far: see `halves_trial`
     verdict: int  # of the trials since the anchors were taken: see `halves_trial`
     trial: Trial
+    beyond_doubt: bool  # whether the last trial left no doubt that personal models do not help
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
@@ -57,7 +60,19 @@ class Halved(Clusters):
         one = torch.zeros(1, dtype=torch.int64)
         trial = Trial.none(start[None])
         return cls(
-            start[None], ByClient.empty(), features, start[None], one, looks, samples, 0.0, until, AFTER, UNTRIED, trial
+            start[None],
+            ByClient.empty(),
+            features,
+            start[None],
+            one,
+            looks,
+            samples,
+            0.0,
+            until,
+            AFTER,
+            UNTRIED,
+            trial,
+            False,
         )
 
     def visited(self, clients: int) -> Halved:
@@ -67,9 +82,7 @@ class Halved(Clusters):
             return dataclasses.replace(self, visits=visits)
         looks, groups = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers))
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
-        verdict = (
-            RIGHT if self.kind == PERSONAL else UNTRIED
-        )  # clusters that only pull on personal models need no trial
+        verdict = RIGHT if self.kind in (PERSONAL, BOTH) else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
@@ -144,6 +157,14 @@ class Halved(Clusters):
         groups = ByClient(self.labels.ids, self.group_of[self.labels.values])
         return Pick(self.trial.before, groups) if self.trial.of_split else after, after, Own(SLOT, after)
 
+    def predicts(self, kind: int) -> Evaluate:
+        """How a client predicts with this kind: its own model and its cluster's together, by the mean of their outputs.
+
+        The mean errs less than either: one model knows the client, the other has seen many samples.
+        """
+        _, after, own = kinds = self.kinds()
+        return Evaluate((after, own), average=True) if kind == BOTH else Evaluate((kinds[kind],))
+
     def next_trial(self, before: Halved, reply: Fitted, split: bool) -> Halved:
         """The state in which a trial has begun, if there is something to try and it was not tried before.
 
@@ -173,16 +194,16 @@ class Halved(Clusters):
 
     def _ended(self, trial: Trial, kind: int, cohort: Cohort) -> Halved:
         """The state without what the trial found to be of no use."""
-        none, kept = Trial.none(trial.before), self
+        none, kept = Trial.none(trial.before), dataclasses.replace(self, beyond_doubt=trial.personal_lost)
         if not trial.of_split:
-            if kind == PERSONAL:
+            if kind != BEFORE:
                 cohort.counted.append(trial.told(kind, len(self.centers)))
             verdict = self.verdict if self.verdict == RIGHT else PERSONAL_TRIED
-            return dataclasses.replace(self, trial=none, kind=max(kind, AFTER), verdict=verdict)
+            return dataclasses.replace(kept, trial=none, kind=max(kind, AFTER), verdict=verdict)
         if kind == BEFORE:
             groups, rows = self.group_of.unique(return_inverse=True)
             labels = ByClient(self.labels.ids, rows[self.labels.values])
-            kept = dataclasses.replace(self, centers=trial.before[groups], labels=labels, group_of=groups)
+            kept = dataclasses.replace(kept, centers=trial.before[groups], labels=labels, group_of=groups)
         cohort.counted.append(trial.told(kind, len(kept.centers)))
         verdict = REFUSED if kind == BEFORE else RIGHT
         if kind != PERSONAL and trial.is_draw(kind):

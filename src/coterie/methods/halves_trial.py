@@ -6,6 +6,8 @@ and after, and a personal one per client, are trained side by side for some roun
 samples. Each client measures them on the other half when it is visited. The simplest of the three that no other beats
 clearly is kept, and trained on all samples from then on. Where nothing was split, clients may still all differ: then
 personal models alone are tried against those of the clusters; so they are on, where a trial ends in a draw for them.
+If it stays one, they err differently: where the mean of both outputs is better than the cluster's, that is served.
+A trial ends early when there is no doubt, for every round of it trains on half of the samples only.
 """
 
 from __future__ import annotations
@@ -20,10 +22,17 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Counted
 from coterie.core.replies import Evaluated
 
-BEFORE, AFTER, PERSONAL = 0, 1, 2  # what may serve a client, the simplest first
-NAMES = ("the clusters before the split", "the clusters after it", "personal models")
+BEFORE, AFTER, PERSONAL, BOTH = 0, 1, 2, 3  # what may serve a client; both: the cluster's model and its own
+NAMES = (
+    "the clusters before the split",
+    "the clusters after it",
+    "personal models",
+    "means of the cluster's and the personal model",
+)
 UNTRIED, REFUSED, RIGHT, PERSONAL_TRIED = 0, -1, 1, 2  # verdicts: on a split, or none was made and personal ones tried
 ROUNDS, LONGEST = 5, 20  # that a trial takes at least; personal models alone are tried until it is clear, or so long
+DRAW, CLEAR = 2.0, 3.0  # standard errors up to which two kinds draw, and beyond which a trial ends at once
+MANY = 10  # clients whose scores tell a standard error well enough to end early
 SETTLED = 2.0  # visits per client until personal models are tried though nothing was split
 
 
@@ -33,13 +42,13 @@ class Trial:
 
     before: Tensor  # (G, P); none where nothing was split
     rounds: int  # so far; -1 when there is no trial
-    scores: ByClient  # (n, 3) of each kind of model on a client's held-out samples; higher is better
+    scores: ByClient  # (n, 4) of each kind of model on a client's held-out samples; higher is better
     held_out: ByClient  # (n,) how many samples those are
 
     @classmethod
     def none(cls, like: Tensor) -> Trial:
         """No trial is under way."""
-        return cls(like[:0], -1, ByClient.empty(torch.float64, (3,)), ByClient.empty())
+        return cls(like[:0], -1, ByClient.empty(torch.float64, (len(NAMES),)), ByClient.empty())
 
     @property
     def on(self) -> bool:
@@ -55,8 +64,8 @@ class Trial:
         """The trial that knows these measurements, one reply per kind of model; a client's latest count."""
         if not replies:
             return self
-        if len(replies) == len(NAMES) - 1:
-            replies = (replies[0], *replies)  # nothing was split: the clusters after are those before
+        # The mean is not tried before the clusters are settled; where nothing was split, those after are those before.
+        replies = (*replies, replies[PERSONAL]) if self.of_split else (replies[0], *replies)
         some = replies[0].n > 0
         ids, scores = replies[0].ids[some], torch.stack([_score(reply) for reply in replies], 1)[some]
         return dataclasses.replace(
@@ -65,18 +74,33 @@ class Trial:
 
     def is_over(self, clients: int) -> bool:
         """Whether it had its rounds, and half of the clients that were met have measured."""
-        clear = self.of_split or self.rounds >= LONGEST or not self.is_draw(AFTER)
-        return self.rounds >= ROUNDS and 2 * len(self.scores.ids) >= clients and clear
+        if 2 * len(self.scores.ids) < clients:
+            return False
+        if len(self.scores.ids) >= MANY and self._is_clear(AFTER, BEFORE) and self._is_clear(PERSONAL, AFTER):
+            return True
+        return self.rounds >= ROUNDS and (self.of_split or self.rounds >= LONGEST or not self.is_draw(AFTER))
+
+    def _is_clear(self, kind: int, other: int) -> bool:
+        """Whether one is better than the other beyond doubt, or there is but one of them."""
+        gain, error = self.gain(kind, other)
+        return abs(gain) > CLEAR * error or (not self.of_split and other == BEFORE)
+
+    @property
+    def personal_lost(self) -> bool:
+        """Whether personal models were worse beyond doubt."""
+        gain, error = self.gain(PERSONAL, AFTER)
+        return gain < -CLEAR * error
 
     def is_draw(self, kind: int) -> bool:
         """Whether personal models are neither clearly better nor clearly worse than this kind."""
         gain, error = self.gain(PERSONAL, kind)
-        return abs(gain) <= error
+        return abs(gain) <= DRAW * error
 
     def best(self) -> int:
         """The simplest that no other beats by more than one standard error."""
         kind = BEFORE
-        for other in (AFTER, PERSONAL):
+        settled = self.of_split or not self.is_draw(AFTER)
+        for other in (AFTER, PERSONAL) if settled else (BOTH,):
             gain, error = self.gain(other, kind)
             kind = other if gain > error else kind
         return kind
@@ -91,8 +115,8 @@ class Trial:
     def told(self, kind: int, clusters: int) -> Counted:
         """The outcome, as a run tells it."""
         if not self.of_split:
-            gain = self.gain(PERSONAL, BEFORE)[0]
-            why = f"personal models are kept; score on held-out samples, against the clusters: {gain:+.3f}"
+            gain = self.gain(kind, BEFORE)[0]
+            why = f"{NAMES[kind]} are kept; score on held-out samples, against the clusters: {gain:+.3f}"
             return Counted(clusters, "held-out samples", len(self.scores.ids), (), why)
         gains = ", ".join(f"{NAMES[other]} {self.gain(other, BEFORE)[0]:+.3f}" for other in (AFTER, PERSONAL))
         why = f"{NAMES[kind]} are kept; scores on held-out samples, against the clusters before: {gains}"

@@ -12,7 +12,7 @@ from coterie.core.local import Local
 from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit
 from coterie.methods.halves_state import SLOT, Halved
-from coterie.methods.halves_trial import PERSONAL
+from coterie.methods.halves_trial import AFTER, BEFORE, BOTH, PERSONAL
 
 
 def work_of(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit | Evaluate]:
@@ -28,11 +28,11 @@ def work_of(state: Halved, met: Tensor, local: Local, mu: float) -> list[Fit | E
         Fit(after, local=local, half=half if state.trial.of_split or len(state.centers) > 1 else None)
     ]
     if state.trial.rounds > 0:  # all were trained: score them on the half that none is trained on
-        kinds = (before, after, own) if state.trial.of_split else (after, own)
-        tasks += [Evaluate((kind,), split="train", half=1, on=met) for kind in kinds]
+        kinds = (BEFORE, AFTER, PERSONAL) if state.trial.of_split else (AFTER, PERSONAL, BOTH)
+        tasks += [dataclasses.replace(state.predicts(kind), split="train", half=1, on=met) for kind in kinds]
     if state.trial.of_split:
         tasks.append(Fit(before, local=local, half=half, on=met, optimizer_slot=f"{SLOT}.before"))
-    if state.trial.on or state.kind == PERSONAL:
+    if state.trial.on or state.kind in (PERSONAL, BOTH):
         personal = Fit(own, anchor=after, mu=mu, local=local, save=SLOT, send=False, half=half, on=met)
         tasks.append(dataclasses.replace(personal, optimizer_slot=f"{SLOT}.optimizer"))
     return tasks
