@@ -20,7 +20,7 @@ from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import Halves
 from coterie.methods.halves_state import SLOT, Halved
-from coterie.methods.halves_trial import AFTER, BEFORE, LONGEST, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
+from coterie.methods.halves_trial import AFTER, BEFORE, BOTH, LONGEST, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
 ROSTER = make_roster({0: 10, 3: 10, 4: 10, 7: 10})
@@ -183,9 +183,13 @@ def test_a_split_is_tried_on_one_half_beside_the_clusters_before_and_personal_mo
     assert isinstance(tasks[2].models[0], Own)
 
 
+def of_split() -> Trial:
+    return dataclasses.replace(Trial.none(torch.zeros(1, 2)), before=torch.zeros(1, 2), rounds=1)
+
+
 def test_the_simplest_that_is_not_clearly_worse_is_kept() -> None:
     """Gains of 0.2, 0.2, 0.2, 0.0 have mean 0.15 and, all shares being 1/4, an error of sqrt(0.03) / 4 = 0.0433."""
-    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0.4, 0.4, 0.4, 0.4), (0.6, 0.6, 0.6, 0.4), (1, 1, 0, 0)))
+    trial = of_split().measured(judged((0.4, 0.4, 0.4, 0.4), (0.6, 0.6, 0.6, 0.4), (1, 1, 0, 0)))
     assert trial.gain(AFTER, BEFORE) == pytest.approx((0.15, 3**0.5 / 40))
     assert trial.gain(PERSONAL, AFTER)[0] == pytest.approx(-0.05)
     assert trial.best() == AFTER
@@ -197,16 +201,64 @@ def test_clients_count_by_their_held_out_samples_and_a_regression_by_its_error()
     ids, n, nan = torch.tensor([3, 5, 8]), torch.tensor([1, 3, 0]), torch.full((3,), torch.nan)
     replies = [Evaluated(ids, n, torch.tensor([4.0, 4.0, 0.0]), nan, nan)]
     replies += [Evaluated(ids, n, torch.tensor(loss), nan, nan) for loss in ([4.0, 0.0, 9.0], [4.0, 4.0, 0.0])]
-    trial = Trial.none(torch.zeros(1, 2)).measured(replies)
+    trial = of_split().measured(replies)
     assert trial.scores.ids.tolist() == [3, 5]  # nothing is held out at client 8
     assert trial.gain(AFTER, BEFORE)[0] == 3.0
 
 
 def test_a_trial_lasts_some_rounds_and_until_half_of_the_clients_have_measured() -> None:
-    trial = Trial.none(torch.zeros(1, 2)).measured(judged((0,) * 4, (0,) * 4, (1,) * 4))
+    trial = of_split().measured(judged((0,) * 4, (0,) * 4, (1,) * 4))
     assert not dataclasses.replace(trial, rounds=ROUNDS - 1).is_over(4)
     assert dataclasses.replace(trial, rounds=ROUNDS).is_over(8)
     assert not dataclasses.replace(trial, rounds=ROUNDS).is_over(9)
+
+
+def test_a_trial_of_many_clients_ends_as_soon_as_there_is_no_doubt() -> None:
+    """Gains of 1 and 0.8 by turns have mean 0.9; with 10 clients their error is 0.1 / sqrt(10) = 0.032."""
+    ids, n = torch.arange(10), torch.full((10,), 5)
+
+    def scores(*values: float) -> Evaluated:
+        return Evaluated(ids, n, torch.zeros(10), torch.tensor(values * (10 // len(values))), torch.zeros(10))
+
+    clear = of_split().measured([scores(0), scores(1, 0.8), scores(0.3, 0.5)])
+    assert clear.is_over(20)
+    assert not clear.is_over(21)
+    assert clear.personal_lost
+    doubtful = clear.measured([scores(0), scores(1, 0.8), scores(0.9, 0.9)])
+    assert not doubtful.is_over(20)
+    assert not doubtful.personal_lost
+    assert dataclasses.replace(doubtful, rounds=ROUNDS).is_over(20)
+    alone = Trial.none(torch.zeros(1, 2)).measured([scores(1, 0.8), scores(0.3, 0.5), scores(0)])
+    assert alone.is_over(20)
+
+
+def test_personal_models_that_lost_beyond_doubt_are_not_tried_again_from_new_anchors() -> None:
+    state = alike(Halves(local=LOCAL))
+    state = dataclasses.replace(without_trial(state), visits=10.0, kind=AFTER)
+    assert state.visited(4).verdict == UNTRIED
+    assert dataclasses.replace(state, beyond_doubt=True).visited(4).verdict == PERSONAL_TRIED
+
+
+def test_where_neither_wins_the_mean_of_both_serves_if_it_is_better() -> None:
+    """Personal models gain 0.1, -0.1, 0.1, -0.1 (a draw); the mean of outputs gains 0.1 for everyone."""
+    method = Halves(local=LOCAL)
+    state, scores = alike(method, rounds=LONGEST - 1), [(0.5,) * 4, (0.6, 0.4, 0.6, 0.4), (0.6,) * 4]
+    cohort = make_cohort([0, 3, 4, 7], ROSTER, 2)
+    ask = ScriptedAsk([models(0, 2, 4, 6), *judged(*scores), models(9, 9, 9, 9)])
+    state = method.round(state, cohort, ask)
+    both = ask.asked[0][3]
+    assert (len(both.models), both.average, both.half) == (2, True, 1)
+    assert (state.kind, state.trial.on) == (BOTH, False)
+    assert "means of the cluster's and the personal model are kept" in str(cohort.counted[0])
+    cluster, own = method.predictor(state).models
+    assert isinstance(cluster, Pick)
+    assert isinstance(own, Own)
+    assert method.predictor(state).average
+    ask = ScriptedAsk([fitted({0: (2.0, 2.0)}), fitted({})])
+    method.round(state, make_cohort([0], ROSTER, 3), ask)
+    assert [fit.half for fit in ask.asked[0]] == [None, None]  # both go on being trained
+    worse = Trial.none(torch.zeros(1, 2)).measured(judged(*scores[:2], (0.5,) * 4))
+    assert worse.best() == BEFORE
 
 
 def test_a_split_that_does_not_serve_is_taken_back_and_not_tried_again_soon() -> None:
@@ -243,13 +295,13 @@ def test_a_draw_for_personal_models_is_tried_on_without_the_clusters_before() ->
     state, _, told = trial_round(method, on_trial(method, ROUNDS - 1), (0.2,) * 4, (0.9,) * 4, (0.9,) * 4)
     assert (len(state.centers), state.kind, state.trial.rounds, state.trial.of_split) == (2, AFTER, 1, False)
     assert "the clusters after it are kept" in told
-    draw = dataclasses.replace(state.trial.measured(judged((0.5,) * 4, (0, 1, 0, 1))), rounds=LONGEST - 1)
+    draw = dataclasses.replace(state.trial.measured(judged((0.5,) * 4, (0, 1, 0, 1), (0.5,) * 4)), rounds=LONGEST - 1)
     assert not draw.is_over(4)
     assert dataclasses.replace(draw, rounds=LONGEST).is_over(4)
-    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.5,) * 4, (0.9,) * 4), models(9, 9, 9, 9)])
+    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.5,) * 4, (0.9,) * 4, (0.7,) * 4), models(9, 9, 9, 9)])
     state = dataclasses.replace(state, trial=dataclasses.replace(state.trial, rounds=ROUNDS - 1))
     state = method.round(state, make_cohort([0, 3, 4, 7], ROSTER, 7), ask)
-    assert [task.half for task in ask.asked[0]] == [0, 1, 1, 0]
+    assert [task.half for task in ask.asked[0]] == [0, 1, 1, 1, 0]
     assert (state.kind, state.trial.on) == (PERSONAL, False)
     again = dataclasses.replace(state, visits=10.0).visited(4)  # anchors are taken anew
     assert not again.next_trial(again, models(0, 2, 4, 6), split=True).trial.on  # clusters that only pull
@@ -283,10 +335,16 @@ def test_where_nothing_was_split_personal_models_are_tried_alone(personal: float
     assert (state.trial.on, state.trial.of_split, state.trial.rounds) == (True, False, 0)
     state = alike(method, rounds=ROUNDS - 1)
     cohort = make_cohort([0, 3, 4, 7], ROSTER, 2)
-    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.4,) * 4, (personal,) * 4), models(9, 9, 9, 9)])
+    ask = ScriptedAsk([models(0, 2, 4, 6), *judged((0.4,) * 4, (personal,) * 4, (0.4,) * 4), models(9, 9, 9, 9)])
     state = method.round(state, cohort, ask)
     halves = [getattr(task, "half", None) for task in ask.asked[0]]
-    assert halves == [None, 1, 1, 0]  # two measured on the other half; the cluster's trained on all, own ones on one
+    assert halves == [
+        None,
+        1,
+        1,
+        1,
+        0,
+    ]  # three measured on the other half; the cluster's trained on all, own ones on one
     assert state.centers.flatten().tolist() == [3.0, 1.0]
     assert (len(state.centers), state.kind, state.trial.on, state.verdict) == (1, kind, False, PERSONAL_TRIED)
     assert told in " ".join(str(one) for one in cohort.counted)
