@@ -8,7 +8,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.metrics import adjusted_rand_score
 
-from coterie.clustering.halves import Evidence, halves_evidence, labels_of, sample_of, spread, ward
+from coterie.clustering.halves import Evidence, halves_evidence, labels_of, sample_of, settled, spread, ward
 
 A = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
 B = torch.tensor([[1.0], [0.0], [11.0], [10.0]])
@@ -138,3 +138,19 @@ def test_large_federations_are_sampled_and_the_rest_joins_the_nearest() -> None:
     assert spread(torch.tensor([0, 1]), chosen, points, torch.ones(5)).tolist() == [0, 0, 1, 1, 0]
     everyone = torch.arange(5)
     assert spread(torch.tensor([0, 0, 1, 1, 0]), everyone, points, torch.ones(5)).tolist() == [0, 0, 1, 1, 0]
+
+
+def test_a_point_on_the_wrong_side_moves_to_the_nearest_mean() -> None:
+    """Means 0.8 (of 0, 0, 0, 0, 4) and 6: 4 is nearer to 6; then they are 0 and 5.5, and nobody moves."""
+    points = torch.tensor([[0.0], [0.0], [0.0], [0.0], [4.0], [6.0], [6.0], [6.0]])
+    n = torch.ones(8)
+    assert settled(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1]), points, n).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    everyone = torch.arange(8)
+    assert spread(torch.tensor([0, 0, 0, 0, 0, 1, 1, 1]), everyone, points, n).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert settled(everyone, points[:, :1] + torch.arange(8)[:, None], n).tolist() == everyone.tolist()
+
+
+def test_a_cluster_that_nobody_would_stay_in_is_kept() -> None:
+    """The means are 5 (of 0 and 10), 4.9 and 5.1: nobody is nearest to 5."""
+    points, labels = torch.tensor([[0.0], [10.0], [4.9], [5.1]]), torch.tensor([0, 0, 1, 2])
+    assert settled(labels, points, torch.ones(4)).tolist() == labels.tolist()

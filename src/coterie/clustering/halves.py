@@ -28,6 +28,7 @@ from coterie.core.cohort import Counted
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 SHOWN = 12  # numbers of clusters whose share of explained risk is told
+TURNS = 20  # in which clients move to the nearest mean, at most
 MOST = 1000  # clients that a tree is built of; more are drawn from, and the rest join the nearest cluster
 
 
@@ -100,12 +101,26 @@ def sample_of(many: int, rng: np.random.Generator, most: int = MOST) -> Tensor:
 
 
 def spread(labels: Tensor, sampled: Tensor, points: Tensor, n: Tensor) -> Tensor:
-    """Labels of all points, from those of a sample: the rest joins the nearest of the sample's means."""
+    """Labels of all points, from those of a sample, which settles first: the rest joins the nearest of its means."""
+    labels = settled(labels, points[sampled], n[sampled])
     if len(sampled) == len(points):
         return labels
     found = nearest(labels, points[sampled], n[sampled], points)
     found[sampled] = labels
     return found
+
+
+def settled(labels: Tensor, points: Tensor, n: Tensor) -> Tensor:
+    """Everyone joins the cluster of the nearest mean until nobody moves, since a tree never takes a merge back.
+
+    Where a cluster would be left without anybody, all stay where they are.
+    """
+    for _ in range(TURNS):
+        moved = nearest(labels, points, n, points)
+        if torch.equal(moved, labels) or len(moved.unique()) <= int(labels.max()):
+            break
+        labels = moved
+    return labels
 
 
 def nearest(labels: Tensor, points: Tensor, n: Tensor, others: Tensor) -> Tensor:

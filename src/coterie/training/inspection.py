@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.clustering.halves import Evidence, halves_evidence, sample_of
+from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
@@ -254,7 +254,7 @@ def _inspection(
         resampled=spread,
         variances=shown,
         visible=least,
-        places=_places(look, look.evidence.labels(k), names),
+        places=_places(look, settled(look.evidence.labels(k), (a + b) / 2, n), names),
         depth=look.steps,
         depths=tuple(DepthTried(one.steps, one.k, one.r2) for one in looks),
         risks=tuple((look.evidence.risks / scale).tolist()),
