@@ -87,6 +87,7 @@ class Claim:
     text: str
     holds: Callable[[Callable[[str], float]], bool]
     note: str = ""  # shown if it does not hold
+    place: str = ""  # where the paper says it (a section, table or figure), or whose claim it is instead
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Checked:
     text: str
     holds: bool | None
     note: str
+    place: str = ""
 
 
 class Outcomes(Protocol):
@@ -134,8 +136,10 @@ class Table:
     claims: tuple[Claim, ...] = ()
     unit: str = "%"
     seeds: int = 1  # how many are run by default
+    first_seed: int = 0  # later, where the first ones were looked at before the table was written
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it
+    why: str = ""  # one line: why cells miss or claims do not hold, or what there is to know
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
         """Every run the cells need, once."""

@@ -26,7 +26,8 @@ def reproduce(
     table: Annotated[str | None, typer.Argument(help="Which table; without one, all are listed.")] = None,
     cell: Words = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds, from 0; the table's own number if not.")
+        int | None,
+        typer.Option(min=1, help="How many seeds, from the table's first (mostly 0); its own number if not."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only this run, by its place below results/.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --run: this seed only.")] = None,
@@ -90,10 +91,8 @@ def _table(
 
     table = find_table(name)
     chosen = _chosen(table, cells)
-    many = table.seeds if seeds is None else seeds
-    failed = _carry_out(
-        [run.name for run in table.runs(chosen)], list(range(many)), results, data, jobs, as_json, quiet=True
-    )
+    numbers = list(_seeds(table, seeds))
+    failed = _carry_out([run.name for run in table.runs(chosen)], numbers, results, data, jobs, as_json, quiet=True)
     found = standing(table, results, chosen)
     if as_json:
         _print_json(show.as_json(found))
@@ -120,6 +119,11 @@ def _table(
         raise typer.Exit(1)
 
 
+def _seeds(table: Any, many: int | None) -> range:
+    """The table's first seeds: as many as asked for, or as many as it says."""
+    return range(table.first_seed, table.first_seed + (table.seeds if many is None else many))
+
+
 def _chosen(table: Any, cells: Sequence[str] | None) -> list[Any]:
     """The cells of these names or patterns, in the order of the table; all without any."""
     from fnmatch import fnmatchcase
@@ -141,7 +145,7 @@ def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: An
     from coterie.reproduce.tables import table as find_table
 
     table = find_table(name)
-    jobs = missing(table.runs(_chosen(table, cells)), range(table.seeds if seeds is None else seeds), results)
+    jobs = missing(table.runs(_chosen(table, cells)), _seeds(table, seeds), results)
     plan = planned(jobs, results)
     if as_json:
         _print_json({"table": name, "runs": plan.runs, "hours": plan.hours, "unknown": plan.unknown})

@@ -67,7 +67,7 @@ def standing(table: Table, results: Results, only: Sequence[Cell] | None = None)
             holds: bool | None = bool(claim.holds(ours))
         except _MissingError:
             holds = None
-        checked.append(Checked(claim.text, holds, claim.note if holds is False else ""))
+        checked.append(Checked(claim.text, holds, claim.note if holds is False else "", claim.place))
     if table.own_page is not None:
         checked += table.own_page.claims(results)
     cells = table.cells if only is None else only

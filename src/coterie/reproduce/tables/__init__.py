@@ -6,6 +6,7 @@ from coterie.core.errors import CoterieError, suggest
 from coterie.reproduce.cell import Table
 from coterie.reproduce.tables import (
     attacks,
+    collapse,
     fedgroup,
     fedsoft,
     har,
@@ -13,6 +14,7 @@ from coterie.reproduce.tables import (
     quick,
     recovery,
     stocfl,
+    stocfl_clusters,
     suite,
     wecfl,
 )
@@ -20,9 +22,11 @@ from coterie.reproduce.tables import (
 TABLES: tuple[Table, ...] = (
     *fedsoft.TABLES,
     *fedgroup.TABLES,
+    *stocfl_clusters.TABLES,
     *stocfl.TABLES,
     *wecfl.TABLES,
     *har.TABLES,
+    *collapse.TABLES,
     *quick.TABLES,
     *recovery.TABLES,
     *suite.TABLES,

@@ -1,4 +1,4 @@
-"""StoCFL: Tables 1 and 5, the number of clusters it finds unaided, what tau decides (Figure 7), and Figure 3."""
+"""StoCFL: Tables 1 and 5, and Figure 3."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKEWS: dict[str, tuple[Tree, float, int]] = {  # data, tau, epochs of the repres
 BATCHED: Tree = {"engine": {"name": "batched", "workers": 1}}  # wide layers and few samples: 1.5 to 3 times as fast
 
 
-def _config(data: Tree, method: Tree, local: Tree, rounds: int, every: int = 10) -> Tree:
+def config_of(data: Tree, method: Tree, local: Tree, rounds: int, every: int = 10) -> Tree:
     return {
         "data": data,
         "model": WIDE,
@@ -60,7 +60,7 @@ def _lambda_run(skew: str, lam: float) -> Run:
     local: Tree = {"epochs": 5, "batch": 300, "lr": 0.1}
     method = AUTHORS | {"tau": tau, "lam": lam, "psi": {"epochs": epochs, "batch": "full", "lr": 0.1}}
     probe: Probe = "clusters_on_all" if skew == "pathological" else "clusters"
-    return Run(f"stocfl/table5/{skew}/lambda-{lam:g}", _config(data, method, local, 50, 25) | BATCHED, probe)
+    return Run(f"stocfl/table5/{skew}/lambda-{lam:g}", config_of(data, method, local, 50, 25) | BATCHED, probe)
 
 
 TABLE5 = Table(
@@ -97,76 +97,6 @@ TABLE5 = Table(
     ),
 )
 
-# -------------------------------------------------------------------------------- what it finds unaided
-
-
-def _found_run(skew: str, tau: float, data: Tree) -> Run:
-    # Which clients belong together is decided by the anchor's gradient alone, so local training is one small step.
-    local: Tree = {"steps": 1, "batch": 32, "lr": 0.1}
-    config = _config(data, {"name": "stocfl", "tau": tau, "lam": 0.05}, local, 50, 5)
-    return Run(f"stocfl/clusters/{skew}/tau-{tau:g}", config | {"model": {"name": "mlp", "hidden": [256]}})
-
-
-TRUE = {"pathological": 4, "rotated": 4, "shifted": 4, "hybrid": 2}
-RECOVERY = Table(
-    name="stocfl-clusters",
-    title="Clusters that StoCFL finds unaided on the four skews, and their agreement with the hidden ones",
-    paper=PAPER,
-    protocol="As the paper has it (the gradient of the anchor represents a client, clusters by all their members), "
-    "tau 0.3, 10 % of the clients a round, 50 rounds; MLP 784-256-10. Which clients belong together depends on the "
-    "anchor's gradient alone, so local training is cut to one step. With seed 2 two opposite rotations are merged "
-    "(sizes 100, 200, 100): they are the most alike, and most so at that seed's anchor (cosine of their mean gradients "
-    "0.19, 0.21 and 0.23 with seeds 0, 1 and 2), so that clusters of few members can lie above tau.",
-    tolerance=0.0,
-    seeds=3,
-    unit="",
-    cells=tuple(
-        cell
-        for skew, k in TRUE.items()
-        for cell in (
-            Cell(skew, "clusters", _found_run(skew, 0.3, SKEWS[skew][0]), last(1, "clusters", 1.0), float(k)),
-            Cell(skew, "ARI", _found_run(skew, 0.3, SKEWS[skew][0]), last(1, "ari", 1.0), None),
-        )
-    ),
-    claims=(
-        Claim(
-            "the true number of clusters is found on all four skews",
-            lambda ours: all(ours(f"{skew}/clusters") == k for skew, k in TRUE.items()),
-        ),
-        Claim("and they are the hidden ones", lambda ours: all(ours(f"{skew}/ARI") == 1.0 for skew in TRUE)),
-    ),
-)
-
-_BOTH: Tree = MNIST | {"partition": {"name": "rotated-classes", "clients": 400, "angles": [0, 180], "reuse": True}}
-TAUS = (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-FIGURE7 = Table(
-    name="stocfl-figure7",
-    title="What tau decides: clusters found among 2 rotations x 4 groups of classes",
-    paper=PAPER,
-    protocol="400 clients, two rotations times four groups of classes; the rest as for stocfl-clusters. The paper "
-    "shows 4 clusters (of classes) below tau 0.67 and 8 (of both) above 0.76; where the borders lie depends on model "
-    "and representation. Of these values none gives 2 clusters here: there are 4 of classes, then 3 (two "
-    "groups of classes together), then 1.",
-    tolerance=0.0,
-    unit="",
-    cells=tuple(
-        Cell("clusters", f"tau {tau:g}", _found_run("rotated-classes", tau, _BOTH), last(1, "clusters", 1.0), None)
-        for tau in TAUS
-    ),
-    claims=(
-        Claim(
-            "there are values of tau with 2, with 4 and with 8 clusters",
-            lambda ours: {2, 4, 8} <= {round(ours(f"clusters/tau {tau:g}")) for tau in TAUS},
-        ),
-        Claim(
-            "a higher tau never makes fewer clusters",
-            lambda ours: (
-                sorted(ours(f"clusters/tau {tau:g}") for tau in TAUS) == [ours(f"clusters/tau {tau:g}") for tau in TAUS]
-            ),
-        ),
-    ),
-)
-
 # ------------------------------------------------------------------------------------------ Table 1
 
 SIZES = {"4800x50": 4800, "2400x100": 2400, "1200x200": 1200}
@@ -194,7 +124,7 @@ METHODS_1: dict[str, Tree] = {
 def _rotated_run(method: str, size: str) -> Run:
     data = MNIST | {"partition": {"name": "rotated", "clients": SIZES[size], "reuse": True}}
     local: Tree = {"epochs": 5, "batch": "full", "lr": 0.1}
-    config = _config(data, METHODS_1[method], local, 100, 20) | BATCHED
+    config = config_of(data, METHODS_1[method], local, 100, 20) | BATCHED
     if method in ("ditto", "stocfl-chain"):  # a checkpoint would hold a model, or a representation, of every client
         config["checkpoint_every"] = 100
     return Run(f"stocfl/table1/{size}/{method}", config, _probe(method))
@@ -271,7 +201,7 @@ RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 def _cifar_run(method: str) -> Run:
     psi: Tree = {"psi": {"epochs": 20, "batch": 50, "lr": 0.1}} if method == "stocfl-chain" else {}
-    config = _config(CIFAR, METHODS_1[method] | psi, {"epochs": 5, "batch": 50, "lr": 0.1}, 200, 20)
+    config = config_of(CIFAR, METHODS_1[method] | psi, {"epochs": 5, "batch": 50, "lr": 0.1}, 200, 20)
     return Run(f"stocfl/cifar/{method}", config | {"model": {"name": "lenet"}}, _probe(method))
 
 
@@ -311,7 +241,7 @@ def _rate_run(method: str, rate: float) -> Run:
     data = MNIST | {"partition": {"name": "rotated", "clients": 400}}
     local: Tree = {"epochs": 5, "batch": 50, "lr": 0.1}
     place, what = METHODS_3[method]
-    config = _config(data, what, local, 50, 5)
+    config = config_of(data, what, local, 50, 5)
     changed = {"participation": rate, "model": {"name": "mlp", "hidden": [64]}}
     return Run(f"stocfl/rates/{place}/{rate:g}", config | changed | BATCHED)
 
@@ -339,4 +269,4 @@ FIGURE3 = Table(
         ),
     ),
 )
-TABLES = (RECOVERY, FIGURE7, FIGURE3, TABLE5, TABLE1, TABLE1_CIFAR)
+TABLES = (FIGURE3, TABLE5, TABLE1, TABLE1_CIFAR)
