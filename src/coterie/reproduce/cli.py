@@ -27,7 +27,7 @@ def reproduce(
     cell: Words = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How many seeds, from the table's first (mostly 0); its own number if not."),
+        typer.Option(min=1, help="How many seeds, from the table's first one; its own number if not."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only this run, by its place below results/.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --run: this seed only.")] = None,

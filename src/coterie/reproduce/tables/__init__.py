@@ -6,6 +6,7 @@ from coterie.core.errors import CoterieError, suggest
 from coterie.reproduce.cell import Table
 from coterie.reproduce.tables import (
     attacks,
+    cam,
     collapse,
     fedgroup,
     fedsoft,
@@ -25,6 +26,7 @@ TABLES: tuple[Table, ...] = (
     *stocfl_clusters.TABLES,
     *stocfl.TABLES,
     *wecfl.TABLES,
+    *cam.TABLES,
     *har.TABLES,
     *collapse.TABLES,
     *quick.TABLES,

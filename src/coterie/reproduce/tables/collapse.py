@@ -101,13 +101,13 @@ COLLAPSE = Table(
     name="collapse",
     title="Clustering collapse: clusters that IFCA and IFCA-CAM still use after 60 rounds, and accuracy; K = 4",
     paper="Ma et al. 2023, NeurIPS 2023 (the claim; these federations are not in the paper)",
-    protocol="har: the 30 people of UCI-HAR, as in the table har, where the first three seeds suggested that IFCA loses "
-    "clusters and IFCA-CAM does not (sizes 16-11-3, 18-10-2 and 19-11 against 10-8-7-5, 8-8-7-7 and 9-9-7-5). Two more "
-    "federations were chosen before either was run: synthetic, 30 clients of Synthetic(1, 1) with a linear model, and "
-    "fashion, 40 clients by Dirichlet(0.3) of 8,000 images of Fashion-MNIST. rotated: the demo's 40 clients in four "
-    "rotations, where IFCA-CAM had been seen to be worse. All: 60 rounds, everyone takes part, 2 epochs of batch 32, "
-    "SGD 0.05, 10 of the rounds warm-up for IFCA-CAM. Seeds 10 to 19. clusters: those with a client after the last "
-    "round; effective: 1 / sum of squared shares, 4 if all are equally large, 1 if everyone is in one.",
+    protocol="har: the 30 people of UCI-HAR, as in the table har, where the first three seeds suggested that IFCA "
+    "loses clusters and IFCA-CAM does not (sizes 16-11-3, 18-10-2 and 19-11 against 10-8-7-5, 8-8-7-7 and 9-9-7-5). "
+    "Two more federations were chosen before either was run: synthetic, 30 clients of Synthetic(1, 1) with a linear "
+    "model, and fashion, 40 clients by Dirichlet(0.3) of 8,000 images of Fashion-MNIST. rotated: the demo's 40 clients "
+    "in four rotations, where IFCA-CAM had been seen to be worse. All: 60 rounds, everyone takes part, 2 epochs of "
+    "batch 32, SGD 0.05, 10 of the rounds warm-up for IFCA-CAM. Seeds 10 to 19. clusters: those with a client after "
+    "the last round; effective: 1 / sum of squared shares, 4 if all are equally large, 1 if everyone is in one.",
     tolerance=0.0,
     unit="",
     seeds=SEEDS,
