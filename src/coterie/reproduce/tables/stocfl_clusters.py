@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.reproduce.cell import Cell, Claim, Run, Table, Tree, last
-from coterie.reproduce.tables.stocfl import BATCHED, MNIST, PAPER, SKEWS, config_of
+from coterie.reproduce.tables.stocfl import BATCHED, METHODS_1, MNIST, PAPER, RECOMPUTED, SKEWS, TEN_EPOCHS, config_of
 
 # Which clients belong together is decided by the anchor's gradient alone, so local training is one small step.
 _LOCAL: Tree = {"steps": 1, "batch": 32, "lr": 0.1}
@@ -71,24 +71,13 @@ RECOVERY = Table(
 
 # ------------------------------------------------------------------------------------- few samples per client
 
-PAPERS: Tree = {"name": "stocfl", "tau": 0.5, "lam": 0.05, "weights": "equal"}
-TEN_EPOCHS: Tree = {"psi": {"epochs": 10, "batch": "full", "lr": 0.1}}
-RECOMPUTED: Tree = {  # Algorithm 1, but that a merged cluster is compared anew before the next pair is merged
-    "name": "stocfl-authors",
-    "tau": 0.5,
-    "lam": 0.05,
-    "weights": "equal",
-    "global_update": "parallel",
-    "cluster_vector": "all_members",
-    "merge_model": "mean",
-    "new_cluster": "anchor",
-    "recompute_after_merge": True,
-}
+PAPERS: Tree = METHODS_1["stocfl"]
+LONGER: Tree = {"psi": TEN_EPOCHS}
 FEW: dict[str, tuple[Tree, str]] = {
     "as printed": (PAPERS, "Algorithm 1: one gradient, pairs above tau are merged at once"),
     "recomputed means": (RECOMPUTED, "one gradient; a merged cluster's mean is compared anew before the next merge"),
-    "ten epochs": (PAPERS | TEN_EPOCHS, "ten local epochs represent a client, as in the authors' code"),
-    "both": (RECOMPUTED | TEN_EPOCHS, "ten epochs, and recomputed means"),
+    "ten epochs": (PAPERS | LONGER, "ten local epochs represent a client, as in the authors' code"),
+    "both": (RECOMPUTED | LONGER, "ten epochs, and recomputed means"),
 }
 SIZES = {"4800x50": 4800, "1200x200": 1200}
 
