@@ -32,12 +32,11 @@ Init: TypeAlias = Literal["torch", "glorot", "xavier-normal"]
 def _drawn(network: nn.Module, init: Init) -> nn.Module:
     """The network with its weights drawn so, from torch's generator."""
     for layer in network.modules():
-        linear = isinstance(layer, nn.Linear)
-        if init == "glorot" and (linear or isinstance(layer, nn.Conv2d)):
+        if init == "glorot" and isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-        elif init == "xavier-normal" and linear:
+        elif init == "xavier-normal" and isinstance(layer, nn.Linear):
             nn.init.xavier_normal_(layer.weight)
     return network
 

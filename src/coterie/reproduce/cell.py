@@ -139,6 +139,7 @@ class Table:
     first_seed: int = 0  # later, where the first ones were looked at before the table was written
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it
+    more: Callable[[Outcomes], Sequence[str]] | None = None  # lines of Markdown below the table
     why: str = ""  # one line: why cells miss or claims do not hold, or what there is to know
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:

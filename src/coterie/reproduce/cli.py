@@ -53,6 +53,8 @@ def reproduce(
     elif run is not None:
         if _carry_out([run], [0 if seed is None else seed], kept, data or (), jobs, as_json):
             raise typer.Exit(1)
+    elif table is None and plan:
+        _plan_all(kept, seeds, as_json)
     elif table is None:
         _list(kept, as_json)
     elif plan:
@@ -158,6 +160,30 @@ def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: An
         sys.stdout.write(f"  {job.run.name}, seed {job.seed}\n")
     if len(jobs) > 5:
         sys.stdout.write("  ...\n")
+
+
+def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
+    """What is missing of every table, in hours of one core. A run that two tables need counts in both."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    from coterie.reproduce.campaign import missing, planned
+    from coterie.reproduce.tables import TABLES
+
+    plans = {t.name: planned(missing(t.runs(), _seeds(t, seeds), results), results) for t in TABLES}
+    if as_json:
+        shown = [{"table": n, "runs": p.runs, "hours": p.hours, "unknown": p.unknown} for n, p in plans.items()]
+        _print_json(shown)
+        return
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("table", style="bold cyan", no_wrap=True)
+    for name in ("runs missing", "hours of one core", "of unknown time"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for name, plan in plans.items():
+        grid.add_row(name, str(plan.runs), f"{plan.hours:.1f}" if plan.runs else "", str(plan.unknown or ""))
+    out = _console()
+    out.print(grid)
+    out.print("coterie reproduce TABLE --plan names the runs; a run that two tables need is in both.", highlight=False)
 
 
 def _carry_out(

@@ -97,7 +97,7 @@ TABLE1 = Table(
     unit="MSE",
     tolerance=25.0,
     seeds=3,
-    why="agrees in its pattern: the cells depend on the drawn thetas, hence the wide tolerance",
+    why="agrees, in its pattern: cells depend on the drawn thetas, hence the wide tolerance",
     cells=tuple(
         Cell(
             f"theta{t}",
@@ -145,7 +145,7 @@ TABLE3 = Table(
             place="section 5.2, Table 3",
         ),
     ),
-    why="agrees in its pattern: the cells depend on the drawn thetas",
+    why="agrees, in its pattern: cells depend on the drawn thetas",
 )
 
 

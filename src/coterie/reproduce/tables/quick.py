@@ -18,7 +18,7 @@ def _run(skew: str, method: str, what: Tree, partition: Tree) -> Run:
         "evaluate_last": 3,
         "engine": {"name": "batched", "workers": 1},
     }
-    return Run(f"quick/{skew}/{method}", config)
+    return Run(f"quick/{skew}/{method}", config, seconds=3)
 
 
 SKEWS: dict[str, Tree] = {

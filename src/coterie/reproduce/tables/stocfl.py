@@ -167,7 +167,7 @@ def _rotated_run(method: str, size: str) -> Run:
     config = config_of(data, METHODS_1[method], local, 100, 20) | BATCHED
     if method in ("ditto", "stocfl-chain"):  # a checkpoint would hold a model, or a representation, of every client
         config["checkpoint_every"] = 100
-    return Run(f"stocfl/table1/{size}/{method}", config, _probe(method))
+    return Run(f"stocfl/table1/{size}/{method}", config, _probe(method), seconds=1800)
 
 
 def _probe(method: str) -> Probe:
@@ -261,7 +261,7 @@ RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 def _cifar_run(method: str) -> Run:
     psi: Tree = {"psi": {"epochs": 20, "batch": 50, "lr": 0.1}} if method == "stocfl-chain" else {}
     config = config_of(CIFAR, METHODS_1[method] | psi, {"epochs": 5, "batch": 50, "lr": 0.1}, 200, 20)
-    return Run(f"stocfl/cifar/{method}", config | {"model": {"name": "lenet"}}, _probe(method))
+    return Run(f"stocfl/cifar/{method}", config | {"model": {"name": "lenet"}}, _probe(method), seconds=1500)
 
 
 TABLE1_CIFAR = Table(
