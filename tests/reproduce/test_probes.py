@@ -27,6 +27,7 @@ from coterie.reproduce.probes import (
     majority,
     mixtures,
     proximity,
+    tsne,
 )
 from coterie.reproduce.tables import TABLES
 from coterie.training.build import build
@@ -252,6 +253,17 @@ def test_alike_of_one_model_for_all() -> None:
     assert np.isfinite(found["within"])
     alone = coterie.run(coterie.WeCFL(k=1), make_federation(4).take([0]), linear(), rounds=1)
     assert alike(alone)["within"] is None
+
+
+def test_tsne_keeps_separated_clusters_apart() -> None:
+    federation = make_federation(12, samples=30)
+    truth = [0] * 6 + [1] * 6
+    found = tsne(wecfl(federation, [0.1 * RIGHT, 0.1 * WRONG], truth))
+    assert found["labels"] == truth
+    points = np.column_stack([found["x"], found["y"]])
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    nearest = np.where(np.eye(12, dtype=bool), np.inf, apart).argmin(1)
+    assert np.array(truth)[nearest].tolist() == truth
 
 
 def test_looking_leaves_the_result_as_it_was() -> None:

@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 Tree: TypeAlias = dict[str, Any]  # a configuration, as in a YAML file
-Probe: TypeAlias = Literal["", "centers", "clusters", "clusters_on_all", "alike", "letters", "proximity", "majority"]
+Probe: TypeAlias = Literal[
+    "", "centers", "clusters", "clusters_on_all", "alike", "tsne", "letters", "proximity", "majority"
+]
 
 
 @dataclass(frozen=True)

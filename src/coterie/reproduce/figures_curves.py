@@ -1,4 +1,4 @@
-"""Cluster sizes over rounds (CAM, Figures 1 and 3, and the table collapse) and FedGroup's curves (Figures 3 and 4)."""
+"""Cluster sizes over rounds (CAM, Figures 1 and 3, and collapse), FedGroup's Figures 3 and 4, and WeCFL's t-SNE."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from coterie.reproduce.cell import Outcome
 from coterie.reproduce.figure_parts import MARGIN, curve, first, grid
 from coterie.reproduce.results import Results
 from coterie.reproduce.tables.collapse import FEDERATIONS, METHODS
+from coterie.reproduce.tables.wecfl_tsne import FIGURE5, FIGURE7, FIGURE8, run_after
+from coterie.tools.report.figures_style import COLOURS, plotly
 
 FIGURE = tuple[str, str, str, Callable[[Results], Any | None]]
 
@@ -104,5 +106,56 @@ CURVES: tuple[FIGURE, ...] = (
     (
         *("fedgroup-figure4", "FedGroup, Figure 4.", "Synthetic(1,1) (m = 5): accuracy over rounds."),
         _fedgroup(("accuracy",), ("synthetic",)),
+    ),
+)
+
+# ------------------------------------------------------------------------------------------------- t-SNE
+
+
+def _scattered(panels: Mapping[str, tuple[str, int, int]]) -> Callable[[Results], Any | None]:
+    """Clients' models in two dimensions, a colour and symbol per found cluster, a panel per run."""
+
+    def draw(results: Results) -> Any | None:
+        from plotly.subplots import make_subplots
+
+        runs = {shown: first(results, run_after(*panel).name) for shown, panel in panels.items()}
+        found = {shown: outcome for shown, outcome in runs.items() if outcome is not None}
+        if not found:
+            return None
+        figure = make_subplots(1, len(found), subplot_titles=list(found), horizontal_spacing=0.02)
+        for column, outcome in enumerate(found.values(), start=1):
+            labels = outcome.probe["labels"]
+            marker = {
+                "color": [COLOURS[k % len(COLOURS)] for k in labels],
+                "symbol": [k % 10 for k in labels],  # colours repeat: the symbol tells those clusters apart
+                "size": 6,
+            }
+            points = plotly().Scatter(x=outcome.probe["x"], y=outcome.probe["y"], mode="markers", marker=marker)
+            figure.add_trace(points, row=1, col=column)
+        figure.update_xaxes(showticklabels=False)
+        figure.update_yaxes(showticklabels=False)
+        figure.update_layout(template="plotly_white", height=320, margin=MARGIN, showlegend=False)
+        return figure
+
+    return draw
+
+
+_FIVE = {"Fashion-MNIST": FIGURE7[5], "CIFAR-10": FIGURE5}
+SCATTERED: tuple[FIGURE, ...] = (
+    (
+        *(
+            "wecfl-figure5",
+            "WeCFL, Figure 5.",
+            "Clients' models after five rounds by t-SNE, coloured by cluster, K=10.",
+        ),
+        _scattered(_FIVE),
+    ),
+    (
+        *("wecfl-figure7", "WeCFL, Figure 7.", "The same in the first five rounds, Fashion-MNIST, K=10."),
+        _scattered({f"round {t}": panel for t, panel in FIGURE7.items()}),
+    ),
+    (
+        *("wecfl-figure8", "WeCFL, Figure 8.", "The same with K=3: fewer clusters than the ten generating ones."),
+        _scattered({f"round {t}": panel for t, panel in FIGURE8.items()}),
     ),
 )

@@ -44,6 +44,8 @@ def look(probe: Probe, result: Result[Any], config: RunConfig) -> Mapping[str, A
             return clusters_on_tests(result, whole=True)
         case "alike":
             return alike(result)
+        case "tsne":
+            return tsne(result)
         case "letters":
             return centers_on_domains(result)
         case "proximity":
@@ -162,22 +164,46 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
     return RoundAsk(engine, ids, result.settings.seed, round_, keep=False)
 
 
-def alike(result: Result[Any]) -> dict[str, Any]:
-    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
-    from coterie.clustering.similarity import cosines
+def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:
+    """Clients that have a cluster, and what the method compares of their models after one more visit."""
     from coterie.core.hardware import one_thread
     from coterie.core.tasks import Fit
     from coterie.engines.factory import local_of
 
-    found, state = result.assignments, result.placed
+    state = result.placed
     assert isinstance(state, Clusters)
-    ids = torch.from_numpy(np.flatnonzero(found >= 0))
+    ids = torch.from_numpy(np.flatnonzero(result.assignments >= 0))
     with one_thread():
         reply = _ask(result, ids, result.settings.rounds)(Fit(state.start(ids), local=local_of(result.method)))
-    labels = found[reply.ids.numpy()]
+    return reply.ids.numpy(), state.represent(reply.theta)
+
+
+def tsne(result: Result[Any]) -> dict[str, Any]:
+    """WeCFL, Figures 5, 7 and 8: clients' models after one more visit in two dimensions, and their clusters."""
+    from sklearn.manifold import TSNE
+
+    ids, points = _visited(result)
+    perplexity = min(30.0, (len(ids) - 1) / 3)
+    placed = TSNE(perplexity=perplexity, random_state=0).fit_transform(points.double().numpy())
+    truth = result.federation.truth
+    return {
+        "x": [round(float(v), 2) for v in placed[:, 0]],
+        "y": [round(float(v), 2) for v in placed[:, 1]],
+        "labels": result.assignments[ids].tolist(),
+        "truth": None if truth is None else truth[ids].tolist(),
+    }
+
+
+def alike(result: Result[Any]) -> dict[str, Any]:
+    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
+    from coterie.clustering.similarity import cosines
+
+    state = result.placed
+    ids, points = _visited(result)
+    labels = result.assignments[ids]
     order = np.argsort(labels, kind="stable")
     labels = labels[order]
-    matrix = cosines(state.represent(reply.theta)[torch.from_numpy(order)])
+    matrix = cosines(points[torch.from_numpy(order)])
     same = torch.from_numpy(labels[:, None] == labels[None, :])
     apart = ~torch.eye(len(labels), dtype=torch.bool)
     return {

@@ -21,6 +21,7 @@ from coterie.reproduce.tables import (
     stocfl_shifted,
     suite,
     wecfl,
+    wecfl_tsne,
 )
 
 TABLES: tuple[Table, ...] = (
@@ -32,6 +33,7 @@ TABLES: tuple[Table, ...] = (
     *stocfl.TABLES,
     *stocfl_shifted.TABLES,
     *wecfl.TABLES,
+    *wecfl_tsne.TABLES,
     *cam.TABLES,
     *har.TABLES,
     *collapse.TABLES,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from coterie.reproduce.cell import Cell, Claim, Outcome, Outcomes, Reading, Run, Table, Tree, final
+from coterie.reproduce.tables.baselines import baselines
 
 K = 4
 FIRST_SEED, SEEDS = 10, 10  # none of them was used before
@@ -66,6 +67,15 @@ def run_of(where: str, method: str) -> Run:
         "checkpoint_every": 60,
     }
     return Run(f"collapse/{where}/{method}", config, seconds=seconds * (2 if method == "ifca-cam" else 1))
+
+
+def _beside(where: str) -> tuple[Cell, ...]:
+    """A constant answer, each client alone, and the true clusters where there are any."""
+    config, seconds = run_of(where, "ifca").config, FEDERATIONS[where][2]
+    read = {"accuracy": COLUMNS["accuracy"]}
+    return baselines(
+        f"{where} ", f"collapse/{where}", config, read, clusters=where == "rotated", seconds=float(seconds)
+    )
 
 
 def used(outcome: Outcome) -> list[float]:
@@ -133,7 +143,9 @@ def _paired(results: Outcomes) -> list[str]:
             if len(both):
                 above = f"above in {np.count_nonzero(apart > 0)}, below in {np.count_nonzero(apart < 0)}"
                 said.append(f"{column} {apart.mean():+.2f} ({above})")
-        lines += [f"- {where}, {len(both)} of {SEEDS} seeds: {'; '.join(said)}"] if said else []
+        lost = [sum(used(found[seed])[0] < K for seed in both) for found in (ifca, cam)]
+        fewer = f"IFCA has lost a cluster in {lost[0]}, IFCA-CAM in {lost[1]}"
+        lines += [f"- {where}, {len(both)} of {SEEDS} seeds: {fewer}; {'; '.join(said)}"] if said else []
     return lines
 
 
@@ -161,7 +173,8 @@ COLLAPSE = Table(
         for where in FEDERATIONS
         for method in METHODS
         for column, read in COLUMNS.items()
-    ),
+    )
+    + tuple(cell for where in FEDERATIONS for cell in _beside(where)),
     claims=tuple(claim for where in FEDERATIONS for claim in (_kept(where), _better(where))),
     more=sizes_over_rounds,
 )
