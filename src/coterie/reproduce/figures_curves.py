@@ -58,7 +58,11 @@ SIZES: tuple[FIGURE, ...] = (
     ("cam-figure3b", "CAM, Figure 3, client-wise.", "CIFAR-10, Dirichlet(0.1).", _sizes("0.1", _FESEM)),
     *(
         (
-            *(f"collapse-{where}", f"Collapse, {where}.", "Cluster sizes over rounds, the first of ten seeds, K=4."),
+            *(
+                f"collapse-{where}",
+                f"Collapse, {where}.",
+                "Cluster sizes over rounds, first of ten seeds, K=4, 10 rounds warm-up.",
+            ),
             _collapsing(where),
         )
         for where in FEDERATIONS
@@ -78,7 +82,9 @@ def _fedgroup(columns: tuple[str, ...], settings: tuple[str, ...]) -> Callable[[
         from plotly.subplots import make_subplots
 
         titles = [*settings, *[""] * (len(settings) * (len(columns) - 1))]
-        figure = make_subplots(len(columns), len(settings), subplot_titles=titles, horizontal_spacing=0.06)
+        figure = make_subplots(
+            len(columns), len(settings), subplot_titles=titles, horizontal_spacing=0.06, vertical_spacing=0.07
+        )
         for c, setting in enumerate(settings, start=1):
             for i, (shown, method) in enumerate(_ALL.items()):
                 outcome = first(results, f"fedgroup/{setting}/{method}")
@@ -100,7 +106,11 @@ def _fedgroup(columns: tuple[str, ...], settings: tuple[str, ...]) -> Callable[[
 
 CURVES: tuple[FIGURE, ...] = (
     (
-        *("fedgroup-figure3", "FedGroup, Figure 3.", "MNIST (m = 3): accuracy, test loss and discrepancy over rounds."),
+        *(
+            "fedgroup-figure3",
+            "FedGroup, Figure 3.",
+            "MNIST (m = 3): accuracy, test loss (the paper: training loss), discrepancy.",
+        ),
         _fedgroup(("accuracy", "loss", "discrepancy"), ("mnist-mclr", "mnist-mlp")),
     ),
     (
