@@ -61,8 +61,9 @@ class Standing:
     def claimed(self) -> str:
         """How many claims hold of those that can be judged, and how many cannot yet."""
         unknown = sum(c.holds is None for c in self.claims)
-        known = f"{self.held} of {len(self.claims) - unknown}"
-        return "" if not self.claims else known + (f", {unknown} not known yet" if unknown else "")
+        known = len(self.claims) - unknown
+        parts = [f"{self.held} of {known}"] if known else []
+        return ", ".join([*parts, f"{unknown} not known yet"] if unknown else parts)
 
     @property
     def in_a_line(self) -> str:
