@@ -32,6 +32,8 @@ EXTRAS = {
     "network/flower": {"flower"},
     "network/security": {"flower"},
     "reproduce/figures.py": {"report"},
+    "reproduce/figures_curves.py": {"report"},
+    "reproduce/figure_parts.py": {"report"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
     "serving/row_files.py": {"parquet"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from pydantic import PositiveInt
@@ -24,6 +24,21 @@ from coterie.core.types import STRICT
 __all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel", "TorchVision", "Transformer"]
 
 Shape = tuple[int, ...]
+# torch: as PyTorch draws weights. glorot: weights uniform by Glorot, biases zero, as TensorFlow draws them (FedGroup's
+# authors). xavier-normal: of linear layers normal by Glorot, the rest as PyTorch draws it (FedSoft's authors).
+Init: TypeAlias = Literal["torch", "glorot", "xavier-normal"]
+
+
+def _drawn(network: nn.Module, init: Init) -> nn.Module:
+    """The network with its weights drawn so, from torch's generator."""
+    for layer in network.modules():
+        if init == "glorot" and isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif init == "xavier-normal" and isinstance(layer, nn.Linear):
+            nn.init.xavier_normal_(layer.weight)
+    return network
 
 
 def _image(name: str, shape: Shape, smallest: int) -> Shape:
@@ -43,10 +58,11 @@ class LinearModel:
     paper: ClassVar[str] = "MCLR of Li et al. 2020, arXiv:1812.06127"
 
     bias: bool = True
+    init: Init = "torch"  # how weights are drawn; glorot: as TensorFlow does; xavier-normal: linear layers' so
 
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
-        return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs, bias=self.bias))
+        return _drawn(nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), outputs, bias=self.bias)), self.init)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -56,12 +72,13 @@ class MLP:
     paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088 (200 hidden units)"
 
     hidden: tuple[PositiveInt, ...] = (200,)
+    init: Init = "torch"  # how weights are drawn; glorot: as TensorFlow does; xavier-normal: linear layers' so
 
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
         widths = (math.prod(shape), *self.hidden)
         layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
-        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs))
+        return _drawn(nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], outputs)), self.init)
 
 
 class _BatchNormOfTheBatch(nn.BatchNorm2d):
@@ -115,17 +132,20 @@ class LeNet:
 
     paper: ClassVar[str] = "LeCun et al. 1998; Ma et al. 2022, arXiv:2202.06187 (Table 4)"
 
+    init: Init = "torch"  # how weights are drawn; glorot: as TensorFlow does; xavier-normal: linear layers' so
+
     def __call__(self, shape: Shape, outputs: int) -> nn.Module:
         """Build it."""
         inputs, height, width = _image("lenet", shape, 16)
         h, w = ((side - 4) // 2 for side in (height, width))
         h, w = ((side - 4) // 2 for side in (h, w))
-        return nn.Sequential(
+        network = nn.Sequential(
             *(nn.Conv2d(inputs, 6, 5), nn.MaxPool2d(2), nn.ReLU()),
             *(nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU()),
             *(nn.Flatten(), nn.Linear(16 * h * w, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
             nn.Linear(84, outputs),
         )
+        return _drawn(network, self.init)
 
 
 @dataclass(frozen=True, config=STRICT)

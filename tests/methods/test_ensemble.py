@@ -41,7 +41,7 @@ def test_nobody_answers() -> None:
     assert torch.equal(FedAvgPlus(k=3, local=LOCAL).round(MEMBERS, make_cohort([7], ROSTER), ask), MEMBERS)
 
 
-def test_members_begin_apart_and_vote_softly() -> None:
+def test_members_begin_apart_and_their_logits_are_averaged() -> None:
     members = FedAvgPlus(k=3).init(TWO, ROSTER, np.random.default_rng(0))
     assert members.shape == (3, 2)
     assert len({tuple(m) for m in members.tolist()}) == 3
@@ -53,3 +53,13 @@ def test_members_begin_apart_and_vote_softly() -> None:
 
 def test_more_members_than_clients_are_fine() -> None:
     assert len(FedAvgPlus(k=9).init(TWO, ROSTER, np.random.default_rng(0))) == 9
+
+
+def test_soft_voting_averages_probabilities() -> None:
+    """One very sure member outvotes two sure ones by logits, (20, 0) against twice (0, 3), and not softly."""
+    task = FedAvgPlus(k=3, voting="soft").predictor(MEMBERS)
+    assert not task.average
+    assert all_of(task.mixture) == pytest.approx([1 / 3] * 3)
+    logits = torch.tensor([[20.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
+    assert int(logits.mean(0).argmax()) == 0
+    assert int(logits.softmax(1).mean(0).argmax()) == 1

@@ -19,7 +19,16 @@ from coterie.core.seeds import Purpose, generator
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
 from coterie.reproduce.cell import Probe
-from coterie.reproduce.probes import alike, centers_on_distributions, clusters_on_tests, look, mixtures, proximity
+from coterie.reproduce.probes import (
+    alike,
+    centers_on_distributions,
+    clusters_on_tests,
+    look,
+    majority,
+    mixtures,
+    proximity,
+    tsne,
+)
 from coterie.reproduce.tables import TABLES
 from coterie.training.build import build
 from coterie.training.config import RunConfig, read
@@ -246,6 +255,17 @@ def test_alike_of_one_model_for_all() -> None:
     assert alike(alone)["within"] is None
 
 
+def test_tsne_keeps_separated_clusters_apart() -> None:
+    federation = make_federation(12, samples=30)
+    truth = [0] * 6 + [1] * 6
+    found = tsne(wecfl(federation, [0.1 * RIGHT, 0.1 * WRONG], truth))
+    assert found["labels"] == truth
+    points = np.column_stack([found["x"], found["y"]])
+    apart = np.linalg.norm(points[:, None] - points[None], axis=2)
+    nearest = np.where(np.eye(12, dtype=bool), np.inf, apart).argmin(1)
+    assert np.array(truth)[nearest].tolist() == truth
+
+
 def test_looking_leaves_the_result_as_it_was() -> None:
     result = coterie.run(coterie.WeCFL(k=2), make_federation(6), linear(), rounds=2)
     before = result.state.centers.clone()
@@ -265,3 +285,27 @@ def test_proximity() -> None:
     assert found["correlation"] == pytest.approx(np.corrcoef(found["edc"], found["madc"])[0, 1])
     assert found["correlation"] > 0.5
     assert look("proximity", result, RunConfig()) == found
+
+
+# ---------------------------------------------------------------------------------------------- a constant answer
+
+
+def uneven() -> Federation:
+    """Client 0: three of class 0, one of class 1; client 1: one of class 0, seven of class 2 (training and test)."""
+    arrays = []
+    for labels in ([0, 0, 0, 1], [0, *[2] * 7]):
+        x = np.zeros((len(labels), 2))
+        arrays.append((x, np.array(labels), x, np.array(labels)))
+    return Federation.from_arrays(arrays, outputs=3)
+
+
+@pytest.mark.parametrize(("weigh", "accuracy"), [("equal", (0.75 + 0.875) / 2), ("train", (4 * 0.75 + 8 * 0.875) / 12)])
+def test_always_the_clients_own_majority_class(weigh: str, accuracy: float) -> None:
+    federation = uneven()
+    assert len(federation.train.numbers) == len(federation.test.numbers) == 12
+    result = coterie.run(coterie.LocalOnly(), federation, "linear", rounds=1)
+    found = majority(result, read(None, base=RunConfig().dump() | {"weigh_clients": weigh}))["majority"]
+    assert found["accuracy"] == pytest.approx(accuracy)
+    # F1 of the class that is answered is 6/7 and 14/15, that of the other 0; the mean is over the two classes there.
+    if weigh == "equal":
+        assert found["macro_f1"] == pytest.approx((3 / 7 + 7 / 15) / 2)

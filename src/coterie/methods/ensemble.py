@@ -1,13 +1,15 @@
-"""FedAvg+ and FedProx+: K independent models for all, their logits averaged (soft voting).
+"""FedAvg+ and FedProx+: K independent models for all, that vote.
 
 The ensembles that Ma et al. 2022 (WeCFL, section 7) compare with: as many models as a clustered method has,
 without clusters. Every visit trains all K, so that each tensor travels once.
+The paper says "soft voting", by which the mean of probabilities is meant elsewhere (voting: soft); the authors' code
+averages logits, which is the default here.
 The server needs the means of the clients' models only (secure aggregation possible).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -34,6 +36,7 @@ class FedAvgPlus:
     k: PositiveInt = 4
     local: Local = Local()
     weights: Weighting = "size"
+    voting: Literal["logits", "soft"] = "logits"  # what is averaged: the members' logits, or their probabilities
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:
         """K independent random models."""
@@ -49,8 +52,11 @@ class FedAvgPlus:
         return Fit(All(w), local=self.local, optimizer_slot=f"optimizer.{slot}")
 
     def predictor(self, members: Tensor) -> Evaluate:
-        """Everyone predicts with the average of the members' logits."""
-        return Evaluate(tuple(All(w) for w in members), average=True)
+        """Everyone predicts with the average of the members' logits, or of their probabilities."""
+        models = tuple(All(w) for w in members)
+        if self.voting == "logits":
+            return Evaluate(models, average=True)
+        return Evaluate(models, mixture=All(torch.full((self.k,), 1.0 / self.k)))
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 Tree: TypeAlias = dict[str, Any]  # a configuration, as in a YAML file
-Probe: TypeAlias = Literal["", "centers", "clusters", "clusters_on_all", "alike", "letters", "proximity"]
+Probe: TypeAlias = Literal[
+    "", "centers", "clusters", "clusters_on_all", "alike", "tsne", "letters", "proximity", "majority"
+]
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Claim:
     text: str
     holds: Callable[[Callable[[str], float]], bool]
     note: str = ""  # shown if it does not hold
+    place: str = ""  # where the paper says it (a section, table or figure), or whose claim it is instead
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Checked:
     text: str
     holds: bool | None
     note: str
+    place: str = ""
 
 
 class Outcomes(Protocol):
@@ -134,8 +138,11 @@ class Table:
     claims: tuple[Claim, ...] = ()
     unit: str = "%"
     seeds: int = 1  # how many are run by default
+    first_seed: int = 0  # later, where the first ones were looked at before the table was written
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it
+    more: Callable[[Outcomes], Sequence[str]] | None = None  # lines of Markdown below the table
+    why: str = ""  # one line: why cells miss or claims do not hold, or what there is to know
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
         """Every run the cells need, once."""

@@ -26,7 +26,8 @@ def reproduce(
     table: Annotated[str | None, typer.Argument(help="Which table; without one, all are listed.")] = None,
     cell: Words = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds, from 0; the table's own number if not.")
+        int | None,
+        typer.Option(min=1, help="How many seeds, from the table's first one; its own number if not."),
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only this run, by its place below results/.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="With --run: this seed only.")] = None,
@@ -52,6 +53,8 @@ def reproduce(
     elif run is not None:
         if _carry_out([run], [0 if seed is None else seed], kept, data or (), jobs, as_json):
             raise typer.Exit(1)
+    elif table is None and plan:
+        _plan_all(kept, seeds, as_json)
     elif table is None:
         _list(kept, as_json)
     elif plan:
@@ -90,10 +93,8 @@ def _table(
 
     table = find_table(name)
     chosen = _chosen(table, cells)
-    many = table.seeds if seeds is None else seeds
-    failed = _carry_out(
-        [run.name for run in table.runs(chosen)], list(range(many)), results, data, jobs, as_json, quiet=True
-    )
+    numbers = list(_seeds(table, seeds))
+    failed = _carry_out([run.name for run in table.runs(chosen)], numbers, results, data, jobs, as_json, quiet=True)
     found = standing(table, results, chosen)
     if as_json:
         _print_json(show.as_json(found))
@@ -120,6 +121,11 @@ def _table(
         raise typer.Exit(1)
 
 
+def _seeds(table: Any, many: int | None) -> range:
+    """The table's first seeds: as many as asked for, or as many as it says."""
+    return range(table.first_seed, table.first_seed + (table.seeds if many is None else many))
+
+
 def _chosen(table: Any, cells: Sequence[str] | None) -> list[Any]:
     """The cells of these names or patterns, in the order of the table; all without any."""
     from fnmatch import fnmatchcase
@@ -141,7 +147,7 @@ def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: An
     from coterie.reproduce.tables import table as find_table
 
     table = find_table(name)
-    jobs = missing(table.runs(_chosen(table, cells)), range(table.seeds if seeds is None else seeds), results)
+    jobs = missing(table.runs(_chosen(table, cells)), _seeds(table, seeds), results)
     plan = planned(jobs, results)
     if as_json:
         _print_json({"table": name, "runs": plan.runs, "hours": plan.hours, "unknown": plan.unknown})
@@ -154,6 +160,30 @@ def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: An
         sys.stdout.write(f"  {job.run.name}, seed {job.seed}\n")
     if len(jobs) > 5:
         sys.stdout.write("  ...\n")
+
+
+def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
+    """What is missing of every table, in hours of one core. A run that two tables need counts in both."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    from coterie.reproduce.campaign import missing, planned
+    from coterie.reproduce.tables import TABLES
+
+    plans = {t.name: planned(missing(t.runs(), _seeds(t, seeds), results), results) for t in TABLES}
+    if as_json:
+        shown = [{"table": n, "runs": p.runs, "hours": p.hours, "unknown": p.unknown} for n, p in plans.items()]
+        _print_json(shown)
+        return
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid.add_column("table", style="bold cyan", no_wrap=True)
+    for name in ("runs missing", "hours of one core", "of unknown time"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for name, plan in plans.items():
+        grid.add_row(name, str(plan.runs), f"{plan.hours:.1f}" if plan.runs else "", str(plan.unknown or ""))
+    out = _console()
+    out.print(grid)
+    out.print("coterie reproduce TABLE --plan names the runs; a run that two tables need is in both.", highlight=False)
 
 
 def _carry_out(

@@ -10,14 +10,13 @@ import numpy as np
 
 from coterie.reproduce.attack_page import accuracy
 from coterie.reproduce.attack_runs import KINDS, METHODS, SHARES
-from coterie.reproduce.cell import Outcome
+from coterie.reproduce.figure_parts import MARGIN, blank, curve, first, grid
+from coterie.reproduce.figures_curves import CURVES, SCATTERED, SIZES
 from coterie.reproduce.results import Results
 from coterie.reproduce.standing import Line, standing
 from coterie.reproduce.tables import table
-from coterie.reproduce.work import find
-from coterie.tools.report.figures_style import COLOURS, DASHES, plotly
-
-MARGIN = {"l": 60, "r": 20, "t": 40, "b": 50}
+from coterie.reproduce.tables.wecfl import FIGURE3_K
+from coterie.tools.report.figures_style import COLOURS, plotly
 
 
 @dataclass(frozen=True)
@@ -30,39 +29,9 @@ class Drawn:
     figure: Any  # a plotly Figure
 
 
-def _first(results: Results, run: str) -> Outcome | None:
-    return next(iter(results.of(find(run))), None)
-
-
 def _measured(name: str, results: Results) -> list[Line]:
     """The cells of a table that were run."""
     return [line for line in standing(table(name), results).lines if line.found]
-
-
-def _blank(x: str, y: str, height: int = 420) -> Any:
-    figure = plotly().Figure()
-    figure.update_layout(
-        template="plotly_white",
-        height=height,
-        margin=MARGIN,
-        legend={"orientation": "h", "y": -0.2},
-    )
-    figure.update_xaxes(title=x)
-    figure.update_yaxes(title=y)
-    return figure
-
-
-def _line(x: Any, y: Any, name: str, i: int, **more: Any) -> Any:
-    style = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "width": 2}
-    return plotly().Scatter(x=list(x), y=list(y), name=name, mode="lines", line=style, **more)
-
-
-def _grid(rows: int, columns: int, titles: list[str], height: int = 420) -> Any:
-    from plotly.subplots import make_subplots
-
-    figure = make_subplots(rows, columns, subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.04)
-    figure.update_layout(template="plotly_white", height=height, margin=MARGIN)
-    return figure
 
 
 # ----------------------------------------------------------------------------------------------- one by one
@@ -70,7 +39,7 @@ def _grid(rows: int, columns: int, titles: list[str], height: int = 420) -> Any:
 
 def by_classes(results: Results) -> Any | None:
     """FedGroup, Figure 1: accuracy and discrepancy over rounds, by classes per client."""
-    found = {c: _first(results, f"fedgroup/mnist-mclr/fedavg-{c}-classes") for c in (1, 3, 5, 10)}
+    found = {c: first(results, f"fedgroup/mnist-mclr/fedavg-{c}-classes") for c in (1, 3, 5, 10)}
     if None in found.values():
         return None
     from plotly.subplots import make_subplots
@@ -82,7 +51,7 @@ def by_classes(results: Results) -> Any | None:
     for column, outcome in enumerate(found.values(), start=1):
         assert outcome is not None
         for i, (name, scale, second) in enumerate((("accuracy", 100.0, False), ("discrepancy", 1.0, True))):
-            line = _line(
+            line = curve(
                 outcome.column("round"), scale * outcome.column(name), name, i, showlegend=column == 1, legendgroup=name
             )
             figure.add_trace(line, row=1, col=column, secondary_y=second)
@@ -95,44 +64,12 @@ def by_classes(results: Results) -> Any | None:
     return figure
 
 
-def _sizes(results: Results, setting: str, methods: tuple[str, ...]) -> Any | None:
-    found = {m: _first(results, f"wecfl/cifar/{setting}/k10-{m}") for m in methods}
-    if None in found.values():
-        return None
-    figure = _grid(1, len(methods), [m.upper().replace("FESEM", "FeSEM") for m in methods])
-    for column, outcome in enumerate(found.values(), start=1):
-        assert outcome is not None
-        sizes = [sorted(s, reverse=True) for s in outcome.curve["sizes"]]
-        many = max(map(len, sizes))
-        for rank in range(many):
-            area = _line(
-                *(outcome.column("round"), [s[rank] if rank < len(s) else 0 for s in sizes]),
-                *(f"size rank {rank + 1}", rank),
-                stackgroup="one",
-                showlegend=False,
-            )
-            figure.add_trace(area, row=1, col=column)
-    figure.update_xaxes(title="round")
-    figure.update_yaxes(title="clients", row=1, col=1)
-    return figure
-
-
-def collapse(results: Results) -> Any | None:
-    """CAM, Figure 1: cluster sizes of IFCA and of IFCA-CAM."""
-    return _sizes(results, "0.1-10", ("ifca", "ifca-cam"))
-
-
-def collapse_fesem(results: Results) -> Any | None:
-    """CAM, Figure 3: cluster sizes of FeSEM and of FeSEM-CAM."""
-    return _sizes(results, "0.1-10", ("fesem", "fesem-cam"))
-
-
 def _convergence(results: Results, runs: dict[str, str]) -> Any | None:
-    found = {name: _first(results, run) for name, run in runs.items()}
-    figure = _blank("round", "accuracy (%)")
+    found = {name: first(results, run) for name, run in runs.items()}
+    figure = blank("round", "accuracy (%)")
     for i, (name, outcome) in enumerate(found.items()):
         if outcome is not None:
-            figure.add_trace(_line(outcome.column("round"), 100 * outcome.column("accuracy"), name, i))
+            figure.add_trace(curve(outcome.column("round"), 100 * outcome.column("accuracy"), name, i))
     return figure if len(figure.data) > 1 else None
 
 
@@ -151,15 +88,15 @@ def convergence_dirichlet(results: Results) -> Any | None:
 
 
 def convergence_fashion(results: Results) -> Any | None:
-    """WeCFL, Figure 3: Fashion-MNIST."""
+    """WeCFL, Figure 3: Fashion-MNIST, WeCFL with several K, and others beside it."""
     place = "wecfl/fmnist/0.1-10"
-    runs = {name: f"{place}/k10-{name.lower()}" for name in ("FeSEM", "WeCFL", "FeSEM-CAM")}
-    return _convergence(results, {"FedAvg": f"{place}/fedavg"} | runs)
+    runs = {f"WeCFL, K={k}": f"{place}/k{k}-wecfl" for k in FIGURE3_K}
+    return _convergence(results, {"FedAvg": f"{place}/fedavg", "FeSEM, K=10": f"{place}/k10-fesem"} | runs)
 
 
 def alike(results: Results) -> Any | None:
     """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models, ordered by cluster."""
-    outcome = _first(results, "wecfl/cifar/0.1-10/k10-wecfl")
+    outcome = first(results, "wecfl/cifar/0.1-10/k10-wecfl")
     if outcome is None:
         return None
     from plotly.subplots import make_subplots
@@ -177,18 +114,19 @@ def alike(results: Results) -> Any | None:
 
 def mixtures(results: Results) -> Any | None:
     """FedSoft, Figures 1 and 2: found weights come near the true mixture, round by round and client by client."""
-    outcome = _first(results, "fedsoft/2-10-90")
+    outcome = first(results, "fedsoft/2-10-90")
     if outcome is None or "found" not in outcome.probe:
         return None
     go = plotly()
-    figure = _grid(1, 2, ["distance from the true mixture", "weight of the first component, after the last round"])
+    figure = grid(1, 2, ["distance from the true mixture", "weight of the first component, after the last round"])
     figure.add_trace(
-        _line(outcome.column("round"), outcome.column("mixture_error"), "mean total variation", 0), row=1, col=1
+        curve(outcome.column("round"), outcome.column("mixture_error"), "mean total variation", 0), row=1, col=1
     )
     found, true = np.asarray(outcome.probe["found"]), np.asarray(outcome.probe["true"])
-    first = int(np.abs(found - true[:, :1]).mean(0).argmin())
+    matched = int(np.abs(found - true[:, :1]).mean(0).argmin())
     clients = list(range(len(found)))
-    for i, (name, values, symbol) in enumerate((("true", true[:, 0], "line-ew"), ("found", found[:, first], "circle"))):
+    kinds = (("true", true[:, 0], "line-ew"), ("found", found[:, matched], "circle"))
+    for i, (name, values, symbol) in enumerate(kinds):
         marker = {"color": COLOURS[1 - i], "symbol": symbol, "size": 6, "line": {"width": 1, "color": COLOURS[1 - i]}}
         figure.add_trace(go.Scatter(x=clients, y=values, name=name, mode="markers", marker=marker), row=1, col=2)
     figure.update_xaxes(title="round", row=1, col=1)
@@ -199,16 +137,16 @@ def mixtures(results: Results) -> Any | None:
 
 def sample_rates(results: Results) -> Any | None:
     """StoCFL, Figure 3: accuracy by the share of clients that take part."""
-    lines = _measured("stocfl-figure3", results)
+    lines = [line for line in _measured("stocfl-figure3", results) if line.cell.column.endswith("%")]
     if not lines:
         return None
-    figure = _blank("clients per round (%)", "accuracy after 50 rounds (%)")
+    figure = blank("clients per round (%)", "accuracy after 50 rounds (%)")
     for i, method in enumerate(dict.fromkeys(line.cell.row for line in lines)):
         mine = [line for line in lines if line.cell.row == method]
         x = [float(line.cell.column.rstrip("%")) for line in mine]
         y = [line.found.mean for line in mine if line.found]
         spread = {"type": "data", "array": [line.found.std for line in mine if line.found]}
-        figure.add_trace(_line(x, y, method, i, error_y=spread).update(mode="lines+markers"))
+        figure.add_trace(curve(x, y, method, i, error_y=spread).update(mode="lines+markers"))
     figure.update_xaxes(type="log", tickvals=[5, 10, 20, 50, 100])
     return figure
 
@@ -218,19 +156,19 @@ def thresholds(results: Results) -> Any | None:
     lines = _measured("stocfl-figure7", results)
     if not lines:
         return None
-    figure = _blank("tau", "clusters found")
+    figure = blank("tau", "clusters found")
     x = [float(line.cell.column.removeprefix("tau ")) for line in lines]
-    figure.add_trace(_line(x, [x_.found.mean for x_ in lines if x_.found], "StoCFL", 0).update(mode="lines+markers"))
+    figure.add_trace(curve(x, [x_.found.mean for x_ in lines if x_.found], "StoCFL", 0).update(mode="lines+markers"))
     figure.update_yaxes(type="log", tickvals=[1, 2, 4, 8, 16, 32, 64, 128, 256, 400])
     return figure
 
 
 def proximity(results: Results) -> Any | None:
     """FedGroup, Figure 5: MADC against EDC, one point per pair of clients."""
-    outcome = _first(results, "fedgroup/mnist-mlp/fg-edc")
+    outcome = first(results, "fedgroup/mnist-mlp/fg-edc")
     if outcome is None or "edc" not in outcome.probe:
         return None
-    figure = _blank("EDC", "MADC")
+    figure = blank("EDC", "MADC")
     marker = {"color": COLOURS[0], "size": 4, "opacity": 0.5}
     name = f"pairs of clients, correlation {outcome.probe['correlation']:.2f}"
     points = plotly().Scatter(x=outcome.probe["edc"], y=outcome.probe["madc"], mode="markers", marker=marker, name=name)
@@ -242,7 +180,7 @@ def proximity(results: Results) -> Any | None:
 def under_attack(results: Results) -> Any | None:
     """Accuracy of honest clients against the share of hostile ones, on the demo: dashed without a defence."""
     shares = (0, *SHARES)
-    figure = _grid(1, len(KINDS), list(KINDS))
+    figure = grid(1, len(KINDS), list(KINDS))
     drawn: set[str] = set()  # methods, each once in the legend
     for column, kind in enumerate(KINDS, start=1):
         for i, method in enumerate(METHODS):
@@ -255,7 +193,7 @@ def under_attack(results: Results) -> Any | None:
                 y = [value for value in found if value is not None]
                 if not y:
                     continue
-                line = _line(x, y, method, i, legendgroup=method, showlegend=method not in drawn)
+                line = curve(x, y, method, i, legendgroup=method, showlegend=method not in drawn)
                 line.line.dash = "solid" if defended else "dot"
                 figure.add_trace(line, row=1, col=column)
                 drawn.add(method)
@@ -272,15 +210,11 @@ FIGURES: tuple[tuple[str, str, str, Callable[[Results], Any | None]], ...] = (
     ("stocfl-figure7", "StoCFL, Figure 7.", "2 rotations x 4 groups of classes: what tau decides.", thresholds),
     ("wecfl-figure2", "WeCFL, Figure 2.", "CIFAR-10, (3, 2)-class, K=10.", convergence),
     ("wecfl-figure2b", "WeCFL, Figure 2, the other partition.", "CIFAR-10, (0.1, 10), K=10.", convergence_dirichlet),
-    ("wecfl-figure3", "WeCFL, Figure 3.", "Fashion-MNIST, (0.1, 10), K=10.", convergence_fashion),
+    ("wecfl-figure3", "WeCFL, Figure 3.", "Fashion-MNIST, (0.1, 10): each K that was run.", convergence_fashion),
     ("wecfl-figure4", "WeCFL, Figure 4.", "Cosine similarity within and between clusters, CIFAR-10.", alike),
-    (
-        "cam-figure1",
-        "CAM, Figure 1.",
-        "Cluster sizes over rounds, largest at the bottom, CIFAR-10 (0.1, 10).",
-        collapse,
-    ),
-    ("cam-figure3", "CAM, Figure 3.", "The same for FeSEM.", collapse_fesem),
+    *SCATTERED,
+    *SIZES,
+    *CURVES,
     ("attacks", "Hostile clients.", "The demo's honest clients; dotted without a defence.", under_attack),
 )
 

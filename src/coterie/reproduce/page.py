@@ -7,9 +7,10 @@ from html import escape
 from pathlib import Path
 
 from coterie.core.files import write_durably, writing
+from coterie.reproduce.cell import Checked
 from coterie.reproduce.figures import Drawn, draw
 from coterie.reproduce.results import Results
-from coterie.reproduce.show import MARKS, difference, markdown, paper, tolerances
+from coterie.reproduce.show import MARKS, difference, markdown, paper, seeds, tolerances
 from coterie.reproduce.standing import Line, Standing, ours, standing
 from coterie.reproduce.tables import TABLES
 
@@ -23,19 +24,21 @@ th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(
 th:first-child, td:first-child { text-align: left; } .soft { color: var(--soft); font-size: .92rem; }
 .agrees, .holds { color: var(--good); font-weight: 600; }
 .higher, .lower, .broken { color: var(--far); font-weight: 600; }
+td.why { text-align: left; white-space: normal; }
 code { background: #f1f3f5; padding: .1rem .3rem; border-radius: 3px; } figure { margin: 1.5rem 0; }
 """
 
 
 def write(results: Results, docs: Path) -> list[Path]:
     """results/report.html, and results.md with its pictures in the documentation."""
-    standings = [s for s in (standing(table, results) for table in TABLES) if s.done]
+    every = [standing(table, results) for table in TABLES]
+    standings = [s for s in every if s.done]
     figures = draw(results)
     page = results.root / "report.html"
     _put(page, render(standings, figures))
     pictures = _pictures(figures, docs / "pictures")
     text = docs / "results.md"
-    _put(text, markdown(standings, pictures, docs))
+    _put(text, markdown(every, pictures, docs))
     own = [found for t in TABLES if t.own_page is not None for found in t.own_page.pages(results)]
     for file, contents in own:
         _put(docs / file, contents)
@@ -64,13 +67,17 @@ def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:
 def _overview(standings: Sequence[Standing]) -> str:
     rows = []
     for found in standings:
-        held = sum(c.holds is True for c in found.claims)
         agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else ""
         own = found.table.own_page
         link = f"<a href='#{found.table.name}'>{found.table.name}</a>" if own is None else f"{found.table.name}"
-        cells = (link, f"{found.done} of {len(found.lines)}", agree, f"{held} of {len(found.claims)}")
-        rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th scope='col'>{h}</th>" for h in ("table", "cells run", "agree", "claims that hold"))
+        cells = (
+            *(link, f"{found.done} of {len(found.lines)}", agree, found.claimed),
+            str(found.of_one_seed),
+        )
+        why = f"<td class='why'>{escape(found.in_a_line)}</td>"
+        rows.append("<tr>" + "".join(f"<td>{c}</td>" for c in cells) + why + "</tr>")
+    names = ("table", "cells run", "agree", "claims that hold", "of one seed", "in a line")
+    head = "".join(f"<th scope='col'>{h}</th>" for h in names)
     return f"<div class='scroll'><table><tr>{head}</tr>{''.join(rows)}</table></div>"
 
 
@@ -80,11 +87,7 @@ def _table(found: Standing) -> str:
     body = "".join(_row(line, unit) for line in found.lines if line.found)
     missing = [line.cell.name for line in found.lines if line.found is None]
     notes = dict.fromkeys(line.cell.note for line in found.lines if line.found and line.cell.note)
-    words = {True: "holds", False: "broken", None: "soft"}
-    claims = "".join(
-        f"<li>{escape(c.text)}: <span class='{words[c.holds]}'>{MARKS[c.holds]}</span> {escape(c.note)}</li>"
-        for c in found.claims
-    )
+    claims = "".join(_claim(c) for c in found.claims)
     return "\n".join(
         (
             f"<h2 id='{table.name}'>{table.name}</h2>",
@@ -99,9 +102,16 @@ def _table(found: Standing) -> str:
     )
 
 
+def _claim(claim: Checked) -> str:
+    place = f" [{escape(claim.place)}]" if claim.place else ""
+    how = {True: "holds", False: "broken", None: "soft"}[claim.holds]
+    mark = f"<span class='{how}'>{MARKS[claim.holds]}</span>"
+    return f"<li>{escape(claim.text)}{place}: {mark} {escape(claim.note)}</li>"
+
+
 def _row(line: Line, unit: str) -> str:
     assert line.found is not None
-    cells = (escape(line.cell.name), paper(line, unit), ours(line, unit), difference(line, unit), str(line.found.seeds))
+    cells = (escape(line.cell.name), paper(line, unit), ours(line, unit), difference(line, unit), seeds(line))
     word = f"<td class='{line.verdict.split(' ')[0]}'>{line.verdict}</td>"
     title = f" title='{escape(line.cell.note)}'" if line.cell.note else ""
     return f"<tr{title}>" + "".join(f"<td>{c}</td>" for c in cells) + word + "</tr>"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError
+from coterie.core.metrics import by_client
 from coterie.core.model import Model
 from coterie.core.references import All, OneRow, Pick, vectors_of
 from coterie.core.registry import DATASETS
@@ -43,10 +44,14 @@ def look(probe: Probe, result: Result[Any], config: RunConfig) -> Mapping[str, A
             return clusters_on_tests(result, whole=True)
         case "alike":
             return alike(result)
+        case "tsne":
+            return tsne(result)
         case "letters":
             return centers_on_domains(result)
         case "proximity":
             return proximity(result)
+        case "majority":
+            return majority(result, config)
 
 
 def _accuracy(model: Model, theta: Tensor, x: Tensor, y: Tensor) -> float:
@@ -71,7 +76,7 @@ def centers_on_distributions(result: Result[Any], config: RunConfig) -> dict[str
 
 
 def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
-    """FedSoft, Table 2: every center on every distribution, and clients' own models on their own training data.
+    """FedSoft, Table 2: every center on every distribution, and clients' own models on their training and test data.
 
     A client without a model of its own uses one center, as in the paper: of a mixture the one of the largest weight.
     """
@@ -86,9 +91,10 @@ def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
         largest = ByClient(result.clients.ids, result.clients.shares.argmax(1))
         task = Evaluate((Pick(centers, largest),), split="train")
     with one_thread():
-        own = ask(task)
+        own, held_out = (ask(dataclasses.replace(task, split=split)) for split in ("train", "test"))
     best = [max(row) for row in scores]
-    return {"each": scores, "best": best, "own": float(own.accuracy.mean())} | mixtures(result)
+    accuracy = {"own": float(own.accuracy.mean()), "own_test": float(held_out.accuracy.nanmean())}
+    return {"each": scores, "best": best} | accuracy | mixtures(result)
 
 
 def mixtures(result: Result[Any]) -> dict[str, Any]:
@@ -97,6 +103,20 @@ def mixtures(result: Result[Any]) -> dict[str, Any]:
     if shares is None or truth is None:
         return {}
     return {"found": shares.double().numpy().tolist(), "true": truth.tolist()}
+
+
+def majority(result: Result[Any], config: RunConfig) -> dict[str, Any]:
+    """What always answering a client's most frequent class gives, clients weighed as in the run."""
+    federation = result.federation
+    train, test = federation.labels(federation.train), federation.labels(federation.test)
+    owners, lengths = federation.test.owners(), federation.test.lengths.numpy()
+    counts = np.zeros((len(federation), federation.outputs), dtype=np.int64)
+    np.add.at(counts, (federation.train.owners(), train), 1)
+    accuracy, macro_f1 = by_client(test, counts.argmax(1)[owners], lengths)
+    sizes = {"train": counts.sum(1), "test": lengths, "equal": np.ones(len(federation))}
+    weights = sizes[config.weigh_clients] * (lengths > 0)
+    means = {"accuracy": accuracy, "macro_f1": macro_f1}
+    return {"majority": {name: float(np.average(np.nan_to_num(v), weights=weights)) for name, v in means.items()}}
 
 
 def _models(result: Result[Any]) -> Tensor:
@@ -144,22 +164,46 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
     return RoundAsk(engine, ids, result.settings.seed, round_, keep=False)
 
 
-def alike(result: Result[Any]) -> dict[str, Any]:
-    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
-    from coterie.clustering.similarity import cosines
+def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:
+    """Clients that have a cluster, and what the method compares of their models after one more visit."""
     from coterie.core.hardware import one_thread
     from coterie.core.tasks import Fit
     from coterie.engines.factory import local_of
 
-    found, state = result.assignments, result.placed
+    state = result.placed
     assert isinstance(state, Clusters)
-    ids = torch.from_numpy(np.flatnonzero(found >= 0))
+    ids = torch.from_numpy(np.flatnonzero(result.assignments >= 0))
     with one_thread():
         reply = _ask(result, ids, result.settings.rounds)(Fit(state.start(ids), local=local_of(result.method)))
-    labels = found[reply.ids.numpy()]
+    return reply.ids.numpy(), state.represent(reply.theta)
+
+
+def tsne(result: Result[Any]) -> dict[str, Any]:
+    """WeCFL, Figures 5, 7 and 8: clients' models after one more visit in two dimensions, and their clusters."""
+    from sklearn.manifold import TSNE
+
+    ids, points = _visited(result)
+    perplexity = min(30.0, (len(ids) - 1) / 3)
+    placed = TSNE(perplexity=perplexity, random_state=0).fit_transform(points.double().numpy())
+    truth = result.federation.truth
+    return {
+        "x": [round(float(v), 2) for v in placed[:, 0]],
+        "y": [round(float(v), 2) for v in placed[:, 1]],
+        "labels": result.assignments[ids].tolist(),
+        "truth": None if truth is None else truth[ids].tolist(),
+    }
+
+
+def alike(result: Result[Any]) -> dict[str, Any]:
+    """WeCFL, Figure 4: cosines of the clusters' models, and of clients' models after one more visit, by cluster."""
+    from coterie.clustering.similarity import cosines
+
+    state = result.placed
+    ids, points = _visited(result)
+    labels = result.assignments[ids]
     order = np.argsort(labels, kind="stable")
     labels = labels[order]
-    matrix = cosines(state.represent(reply.theta)[torch.from_numpy(order)])
+    matrix = cosines(points[torch.from_numpy(order)])
     same = torch.from_numpy(labels[:, None] == labels[None, :])
     apart = ~torch.eye(len(labels), dtype=torch.bool)
     return {

@@ -24,6 +24,7 @@ from coterie.training.events import RoundDone
 
 Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set that cannot be fetched, by its name
 COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error", "r2")  # of a Summary
+OWN_FILES = ("medmnist",)  # data sets whose files are read by their own readers, wherever they lie
 DIGITS = 6  # significant, in what is kept
 # Options that are newer than stored outcomes, with the value at which they change nothing.
 LATER: Mapping[str, Any] = {
@@ -36,6 +37,10 @@ LATER: Mapping[str, Any] = {
     "unvoted": "average",
     "sampling": "fixed",
     "trial": True,
+    "voting": "logits",
+    "decimals": None,
+    "init": "torch",
+    "styles": None,
 }
 # Options that matter only for clients that join after the first round, with their earlier value.
 COMING_LATER: Mapping[str, Any] = {"join": "nearest"}
@@ -47,7 +52,9 @@ def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
     """The run's configuration, validated; a data set that cannot be fetched may be read from a file instead."""
     tree = dict(run.config) | {"seed": seed}
     source = (data or {}).get(tree["data"]["name"])
-    if source is not None:
+    if source is not None and tree["data"]["name"] in OWN_FILES:
+        tree["data"] = tree["data"] | {"path": source["path"]}
+    elif source is not None:
         partition = {k: v for k, v in tree["data"].items() if k == "partition"}
         tree["data"] = dict(source) | partition
     return read(None, base=RunConfig().dump() | tree)

@@ -17,7 +17,11 @@ INTRODUCTION = """\
 Written by `coterie reproduce --report` from `results/`, where every run lies with its configuration, seed, versions
 and curve. Mean ± deviation over seeds (and rounds, where a protocol pools them). A cell *agrees* when it is within the
 table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes from a
-defect or from data that could not be had, which the remark says. One thread per run, CPU."""
+defect or from data that could not be had, which the remark says. Where seeds says *1 only*, the number is of a single
+seed, and how far another would be from it is not known. One thread per run, CPU.
+
+**In a minute.** Each row is a table: how many of its cells were run, how many of the comparable ones agree with the
+paper, how many of its claims hold on our numbers, how many cells rest on one seed, and why not more."""
 MARKS = {True: "holds", False: "does NOT hold", None: "not known yet"}
 
 
@@ -31,6 +35,12 @@ def paper(line: Line, unit: str) -> str:
     """The paper's number."""
     cell = line.cell
     return number(cell.paper, unit) + ("" if cell.spread is None else f" ± {number(cell.spread, unit)}")
+
+
+def seeds(line: Line) -> str:
+    """How many seeds a number is of; a single one is marked."""
+    many = 0 if line.found is None else line.found.seeds
+    return "1 only" if many == 1 else str(many)
 
 
 def tolerances(found: Standing) -> str:
@@ -65,9 +75,8 @@ def overview(standings: Sequence[Standing]) -> RichTable:
     for name in ("cells", "agree", "claims"):
         table.add_column(name, justify="right", no_wrap=True)
     for found in standings:
-        held = sum(c.holds is True for c in found.claims)
         agree = f"{found.agreeing}/{len(found.comparable)}" if found.comparable else ""
-        claims = f"{held}/{len(found.claims)}" if found.claims else ""
+        claims = f"{found.held}/{len(found.claims)}" if found.claims else ""
         table.add_row(found.table.name, found.table.title, f"{found.done}/{len(found.lines)}", agree, claims)
     return table
 
@@ -89,7 +98,7 @@ def as_json(found: Standing) -> dict[str, Any]:
             }
             for line in found.lines
         ],
-        "claims": [{"claim": c.text, "holds": c.holds} for c in found.claims],
+        "claims": [{"claim": c.text, "holds": c.holds, "place": c.place} for c in found.claims],
     }
 
 
@@ -104,18 +113,19 @@ def markdown(standings: Sequence[Standing], pictures: Sequence[tuple[str, str, P
         "",
         INTRODUCTION,
         "",
-        "| table | cells run | agree with the paper | claims that hold |",
-        "|---|---|---|---|",
+        "| table | cells run | agree with the paper | claims that hold | of one seed | in a line |",
+        "|---|---|---|---|---|---|",
     ]
     for found in shown:
-        held = sum(c.holds is True for c in found.claims)
         agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else "no numbers printed"
         own = found.table.own_page
         place = f"#{found.table.name}" if own is None else own.file
         lines.append(
             f"| [{found.table.name}]({place}) | {found.done} of {len(found.lines)} | {agree} "
-            f"| {held} of {len(found.claims)} |"
+            f"| {found.claimed} | {found.of_one_seed} | {found.in_a_line} |"
         )
+    idle = [f"{s.table.name} ({s.table.why or s.table.title})" for s in standings if not s.done]
+    lines += ["", f"Declared and not run yet: {'; '.join(idle)}."] if idle else []
     for found in shown:
         lines += _section(found) if found.table.own_page is None else []
     if pictures:
@@ -139,16 +149,28 @@ def _section(found: Standing) -> list[str]:
         mark = f" [{notes.index(line.cell.note) + 1}]" if line.cell.note else ""
         lines.append(
             f"| {line.cell.name}{mark} | {paper(line, unit)} | {ours(line, unit)} | {difference(line, unit)} "
-            f"| {line.found.seeds} | {line.verdict} |"
+            f"| {seeds(line)} | {line.verdict} |"
         )
     missing = [line.cell.name for line in found.lines if line.found is None]
     if missing:
         lines += ["", f"Not run yet: {', '.join(missing)}."]
     lines += ["", *(f"[{i + 1}] {note}.  " for i, note in enumerate(notes))] if notes else []
     lines += ["", *(f"- {_claim(c)}" for c in found.claims)] if found.claims else []
+    lines += ["", *found.more] if found.more else []
     lines += ["", f"`coterie reproduce {table.name} --seeds {table.seeds}`"]
     return lines
 
 
 def _claim(claim: Checked) -> str:
-    return f"{claim.text}: **{MARKS[claim.holds]}**" + (f" ({claim.note})" if claim.note else "")
+    place = f" [{claim.place}]" if claim.place else ""
+    return f"{claim.text}{place}: **{MARKS[claim.holds]}**" + (f" ({claim.note})" if claim.note else "")
+
+
+def in_readme(found: Standing) -> str:
+    """One row of the README: the table, how much of it agrees and holds, and why not more."""
+    name = found.table.name
+    agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else "-"
+    return (
+        f"| [{name}](docs/results.md#{name}) | {agree} | {found.claimed} | {found.of_one_seed} of {found.done} "
+        f"| {found.in_a_line} |"
+    )

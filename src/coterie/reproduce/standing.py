@@ -30,6 +30,7 @@ class Standing:
     table: Table
     lines: tuple[Line, ...]
     claims: tuple[Checked, ...]
+    more: tuple[str, ...] = ()  # lines of Markdown that stand below the table
 
     @property
     def done(self) -> int:
@@ -45,6 +46,35 @@ class Standing:
     def agreeing(self) -> int:
         """How many of those agree."""
         return sum(line.verdict == "agrees" for line in self.comparable)
+
+    @property
+    def of_one_seed(self) -> int:
+        """Cells whose number is of a single seed: how much another would change it is not known."""
+        return sum(line.found is not None and line.found.seeds == 1 for line in self.lines)
+
+    @property
+    def held(self) -> int:
+        """Claims that hold."""
+        return sum(c.holds is True for c in self.claims)
+
+    @property
+    def claimed(self) -> str:
+        """How many claims hold of those that can be judged, and how many cannot yet."""
+        unknown = sum(c.holds is None for c in self.claims)
+        known = len(self.claims) - unknown
+        parts = [f"{self.held} of {known}"] if known else []
+        return ", ".join([*parts, f"{unknown} not known yet"] if unknown else parts)
+
+    @property
+    def in_a_line(self) -> str:
+        """Why not all of it agrees and holds; that all of it does, where it does."""
+        if self.table.why:
+            return self.table.why
+        if self.agreeing == len(self.comparable) and self.held == len(self.claims):
+            return "agrees" if self.comparable else "holds" if self.claims else ""
+        failed = [c.text for c in self.claims if c.holds is False]
+        unknown = [c.text for c in self.claims if c.holds is None]
+        return f"does not hold: {failed[0]}" if failed else f"not known yet: {unknown[0]}" if unknown else ""
 
 
 class _MissingError(Exception):
@@ -67,12 +97,13 @@ def standing(table: Table, results: Results, only: Sequence[Cell] | None = None)
             holds: bool | None = bool(claim.holds(ours))
         except _MissingError:
             holds = None
-        checked.append(Checked(claim.text, holds, claim.note if holds is False else ""))
+        checked.append(Checked(claim.text, holds, claim.note if holds is False else "", claim.place))
     if table.own_page is not None:
         checked += table.own_page.claims(results)
     cells = table.cells if only is None else only
     lines = tuple(Line(cell, found[cell.name], verdict(cell, found[cell.name], table.tolerance)) for cell in cells)
-    return Standing(table, lines, tuple(checked))
+    more = () if table.more is None else tuple(table.more(results))
+    return Standing(table, lines, tuple(checked), more)
 
 
 def number(value: float | None, unit: str) -> str:

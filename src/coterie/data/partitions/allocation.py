@@ -170,6 +170,11 @@ def normalised(logs: Floats) -> Floats:
     return np.asarray(weights / np.where(total > 0, total, 1.0))
 
 
+def floored(shares: Floats, decimals: int | None) -> Floats:
+    """Shares cut (not rounded) to so many decimals; what is cut off goes to nobody. None: as they are."""
+    return shares if decimals is None else np.floor(shares * 10**decimals + 1e-9) / 10**decimals
+
+
 def log_gamma(alpha: float, classes: int, slots: int, rng: np.random.Generator) -> Floats:
     """Logarithms of Gamma(alpha) draws; normalised they are Dirichlet(alpha). In logarithms a tiny alpha does not
     underflow to a draw of zeros."""

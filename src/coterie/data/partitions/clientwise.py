@@ -12,7 +12,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
-from coterie.data.partitions.allocation import Bools, Floats, Pools, drawn, equal, log_choice, log_gamma, short
+from coterie.data.partitions.allocation import Bools, Floats, Pools, drawn, equal, floored, log_choice, log_gamma, short
 from coterie.data.partitions.build import Deal, spread, whole
 from coterie.data.transforms import want_labels
 
@@ -68,6 +68,7 @@ class Dirichlet:
     alpha: PositiveFloat = 0.1  # the smaller, the more clients differ
     at_least: PositiveInt = 10  # samples of a client, training and test together
     poor: Literal["redraw", "drop", "duplicate"] = "redraw"  # those below it (duplicate, as WeCFL's code: by copies)
+    decimals: PositiveInt | None = None  # cut shares to so many, what is left is unused (2: WeCFL's later code)
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
@@ -76,7 +77,7 @@ class Dirichlet:
         pools, strata = Pools.of(data, self.test, rng), np.arange(data.classes)
 
         def enough(shares: Floats) -> Bools:
-            return pools.enough(shares, strata, self.at_least)
+            return pools.enough(floored(shares, self.decimals), strata, self.at_least)
 
         shares = drawn(
             lambda slots: log_gamma(self.alpha, data.classes, slots, rng),
@@ -84,6 +85,7 @@ class Dirichlet:
             enough if self.poor == "redraw" else lambda shares: np.ones(shares.shape[1], dtype=bool),
             *("clients", FEWER),
         )
+        shares = floored(shares, self.decimals)
         if self.poor == "redraw":
             shares = pools.mended(shares, strata, self.at_least)
         name = f"Dirichlet({self.alpha:g})"

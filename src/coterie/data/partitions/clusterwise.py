@@ -14,7 +14,7 @@ from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
 from coterie.data.federation import Federation
-from coterie.data.partitions.allocation import Bools, Floats, Ints, Pools, drawn, log_choice, log_gamma, short
+from coterie.data.partitions.allocation import Bools, Floats, Ints, Pools, drawn, floored, log_choice, log_gamma, short
 from coterie.data.partitions.build import Deal, clusters_of, members, spread, whole
 from coterie.data.partitions.clientwise import IID
 from coterie.data.transforms import check_classes, relabelled, turned, want_labels
@@ -28,10 +28,12 @@ REMEDY = "use fewer clients or clusters, milder parameters, or a smaller at_leas
 # ---------------------------------------------------------------------------------------- by labels, in two levels
 
 
-def _two_levels(data: Dataset, pools: Pools, truth: Ints, at_least: int, between: Any, within: Any) -> Floats:
+def _two_levels(
+    data: Dataset, pools: Pools, truth: Ints, at_least: int, between: Any, within: Any, decimals: int | None = None
+) -> Floats:
     """(classes, clients) shares: of each class for the clusters, times of each cluster's for its clients.
 
-    between(clusters) and within(clients, shares of the cluster) draw logarithms of weights.
+    between(clusters) and within(clients, shares of the cluster) draw logarithms of weights. decimals: of either level.
     """
     strata, clusters = np.arange(data.classes), int(truth.max()) + 1
 
@@ -39,19 +41,20 @@ def _two_levels(data: Dataset, pools: Pools, truth: Ints, at_least: int, between
         sizes = shares.T @ pools.sizes(0, strata)
         return np.asarray(sizes > SMALLEST * len(pools.rows[0]) / clusters)
 
-    outer = drawn(between, clusters, large, "clusters", REMEDY)
+    outer = floored(drawn(between, clusters, large, "clusters", REMEDY), decimals)
     shares = np.zeros((data.classes, len(truth)))
     for cluster in range(clusters):
         mine = np.flatnonzero(truth == cluster)
         theirs = outer[:, cluster, None]
 
         def enough(inner: Floats, theirs: Floats = theirs) -> Bools:
-            return pools.enough(inner * theirs, strata, at_least)
+            return pools.enough(floored(inner, decimals) * theirs, strata, at_least)
 
         def draw(slots: int, theirs: Floats = theirs) -> Floats:
             return np.asarray(within(slots, theirs[:, 0]))
 
-        shares[:, mine] = drawn(draw, len(mine), enough, f"clients of cluster {cluster}", REMEDY) * theirs
+        inner = drawn(draw, len(mine), enough, f"clients of cluster {cluster}", REMEDY)
+        shares[:, mine] = floored(inner, decimals) * theirs
     return pools.mended(shares, strata, at_least)
 
 
@@ -66,6 +69,7 @@ class ClusterDirichlet:
     between: PositiveFloat = 0.1  # clusters: the smaller, the more they differ
     within: PositiveFloat = 10.0  # clients of a cluster: the larger, the more they are alike
     at_least: PositiveInt = 10  # samples of a client, training and test together
+    decimals: PositiveInt | None = None  # cut shares to so many, what is left is unused (2: WeCFL's later code)
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
@@ -76,6 +80,7 @@ class ClusterDirichlet:
             *(data, pools, truth, self.at_least),
             lambda slots: log_gamma(self.between, data.classes, slots, rng),
             lambda slots, _: log_gamma(self.within, data.classes, slots, rng),
+            self.decimals,
         )
         name = f"clusters Dirichlet({self.between:g}, {self.within:g})"
         return spread(data, pools, Deal(np.arange(data.classes), shares, self.clients), rng, name, truth=truth)

@@ -17,6 +17,7 @@ from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import Floats, Ints, Pools
 from coterie.data.partitions.build import Deal, clusters_of, spread, whole
 from coterie.data.partitions.clusterwise import Groups, strata_of
+from coterie.data.styles import Style, styled
 from coterie.data.transforms import relabelled, turned, want_labels
 
 # "10:90": the first half of the clients has 10 % of distribution 0 and 90 % of distribution 1, the others the reverse.
@@ -56,7 +57,7 @@ def parts(sizes: Ints, mixture: Floats) -> Ints:
 
 @dataclass(frozen=True, config=STRICT)
 class Mixture:
-    """Every client is a mixture of distributions: the data set turned by angles, or its groups of classes."""
+    """Every client is a mixture of distributions: a data set turned by angles, in styles, or its groups of classes."""
 
     paper: ClassVar[str] = "Ruan and Joe-Wong 2022, arXiv:2112.06053 (section 5: 10:90, 30:70, linear, random)"
 
@@ -64,6 +65,9 @@ class Mixture:
     pattern: Pattern = "10:90"  # or 30:70 or any a:b, linear, random
     angles: Annotated[tuple[float, ...], Field(min_length=2)] = (0.0, 90.0)  # one distribution each
     groups: Groups | None = None  # instead of angles: classes, equally many each, every group's called 0, 1, 2, ...
+    styles: Annotated[tuple[Style, ...], Field(min_length=2)] | None = (
+        None  # instead: plain, thick, slanted, for letters
+    )
     samples: tuple[PositiveInt, PositiveInt] | None = None  # of a client (official test samples not counted); None: all
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
@@ -95,6 +99,10 @@ class Mixture:
         )
 
     def _distributions(self, data: Dataset) -> tuple[list[Domain], Ints]:
+        if self.groups is not None and self.styles is not None:
+            raise CoterieError("data.partition: groups or styles, not both", code="config-invalid-value")
+        if self.styles is not None:
+            return [styled(data, style) for style in self.styles], whole(data.classes)
         if self.groups is None:
             return [turned(data, angle) for angle in self.angles], whole(data.classes)
         want_labels(data, "class")

@@ -55,6 +55,7 @@ TABLES = (
                     ours("ifca, 1000 clients/inf accuracy") - ours("ifca, 1000 clients/8 accuracy")
                     < ours("ifca, 100 clients/inf accuracy") - ours("ifca, 100 clients/8 accuracy")
                 ),
+                place="ours",
             ),
         ),
     ),
