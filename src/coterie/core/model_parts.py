@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 import torch
@@ -16,7 +17,7 @@ from coterie.core.model_layout import Layout
 Part: TypeAlias = Literal["all", "classifier", "head", "last_weight"] | tuple[str, ...]
 
 # What may stay with a client, or be trained alone: with the running statistics of its modules. norms: every
-# normalisation layer, by its type; none where the network has none. The others as above.
+# normalisation layer, by its type; none where the network has none. The others as above; names may have wildcards.
 Section: TypeAlias = Literal["head", "classifier", "norms"] | tuple[str, ...]
 NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -58,7 +59,7 @@ def _names_in(network: nn.Module, layout: Layout, section: Section) -> set[str]:
     else:
         found = set()
         for name in section:
-            these = {one for one in tensors if one == name or one.startswith(f"{name}.")}
+            these = {one for one in tensors if fnmatchcase(one, name) or one.startswith(f"{name}.")}
             if not these:
                 why = "is not a parameter or module of this model that is trained"
                 raise CoterieError(f"part: '{name}' {why}.{suggest(name, tensors)}", code="model-part-unknown")

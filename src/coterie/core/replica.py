@@ -150,11 +150,9 @@ class Replica:
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The gradient of a loss, parameter by parameter; a parameter that plays no part in it has none (zeros)."""
         asked = [self.trained[number] for number in self._asked]
-        found = dict(
-            zip(self._asked, torch.autograd.grad(loss, asked, allow_unused=True) if asked else (), strict=True)
-        )
-        slopes = map(found.get, range(len(self.trained)))
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.trained, slopes, strict=True)]
+        slopes = torch.autograd.grad(loss, asked, allow_unused=True) if asked else ()
+        found = dict(zip(self._asked, slopes, strict=True))
+        return [torch.zeros_like(p) if (g := found.get(i)) is None else g for i, p in enumerate(self.trained)]
 
     @torch.inference_mode()
     def logits(self, x: Tensor, batch: int | None = None) -> Tensor:

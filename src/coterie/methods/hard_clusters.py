@@ -28,8 +28,6 @@ class Clusters:
 
     def represent(self, theta: Tensor) -> Tensor:
         """The part of these models (or updates) that is compared."""
-        if not len(self.features):
-            return theta[..., :0]
         first, last = int(self.features[0]), int(self.features[-1])
         if last - first + 1 == len(self.features):
             return theta[..., first : last + 1]  # a view, not a copy

@@ -21,6 +21,7 @@ from pydantic import NonNegativeInt
 
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
+from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.model_parts import Section
 from coterie.core.tasks import Evaluate
@@ -44,6 +45,12 @@ class Personalised:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Split:
         """The wrapped method's start without the section, and one random section for all."""
+        if bool(model.section(self.section).all()):
+            raise CoterieError(
+                f"method.section: {self.section} is all of this model, and nothing is left for a cluster; name a part "
+                "of it, or write method.name=local",
+                code="method-invalid",
+            )
         base = self.base.init(rest_of(model, self.section), roster, rng)
         return Split.begin(base, model, self.section, rng)
 
