@@ -29,20 +29,9 @@ class Resolver:
     def resolve(self, ref: Ref) -> tuple[Tensor, int | None]:
         """The vector a reference means for this client, and the row it is, if it is one."""
         match ref:
-            case All(theta):
-                return self.joined(theta, ref.personal), None
-            case Pick(centers, labels):
-                row = ref.row_of(self.client)
-                if row is None:
-                    raise CoterieError(
-                        f"the server picked row {int(self.value(labels))} of {len(centers)}", code="task-invalid"
-                    )
-                return self.joined(centers[row], ref.personal), row
-            case Row(theta, row):
-                return self.joined(theta, ref.personal), row
-            case Best(centers):
-                row = self._best(ref)
-                return self.joined(centers[row], ref.personal), row
+            case All() | Pick() | Row() | Best():
+                shared, row = self.picked(ref)
+                return self.joined(shared, ref.personal), row
             case Mix(centers, weights):
                 mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
                 return mixture.to(centers) @ centers, None
@@ -54,6 +43,31 @@ class Resolver:
                     return self.resolve(default)
                 # The kept value is used in place of a row that the server or the client chose; that row is reported.
                 return kept, self.resolve(default)[1] if isinstance(default, OneRow) else None
+
+    def begun(self, ref: Ref) -> tuple[Tensor, int | None]:
+        """The same for a training, which begins with the client's own values as they are: it fits them itself."""
+        if not isinstance(ref, All | OneRow) or ref.personal is None:
+            return self.resolve(ref)
+        shared, row = self.picked(ref)
+        return self.put_together(shared, self.resolve(ref.personal.own)[0], ref.personal), row
+
+    def picked(self, ref: All | OneRow) -> tuple[Tensor, int | None]:
+        """The server's vector that is meant for this client, and the row it is, if it is one."""
+        match ref:
+            case All(theta):
+                return theta, None
+            case Row(theta, number):
+                return theta, number
+            case Best(centers):
+                row = self._best(ref)
+                return centers[row], row
+            case Pick(centers, labels):
+                picked = ref.row_of(self.client)
+                if picked is None:
+                    raise CoterieError(
+                        f"the server picked row {int(self.value(labels))} of {len(centers)}", code="task-invalid"
+                    )
+                return centers[picked], picked
 
     def joined(self, shared: Tensor, personal: Personal | None) -> Tensor:
         """A model of the server's with the client's own values where they belong."""

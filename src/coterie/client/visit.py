@@ -86,9 +86,9 @@ class ClientVisit(Resolver):
         """Everything a training needs, the row it starts from if it is one, and the seed of what the network draws."""
         moment = self.moment
         rng = generator(moment.seed, Purpose.BATCHES, moment.round, moment.task + number, self.client)
-        start, choice = self.resolve(task.start)
+        start, choice = self.begun(task.start)
         mu = float(self.value(task.mu)) if isinstance(task.mu, ByClient) else task.mu
-        anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
+        anchor = None if task.anchor is None else self.begun(task.anchor)[0]
         offset = None if task.offset is None else self.logits(task.offset)
         weights = None if task.weights is None else self.sample_weights(task.weights)
         x, y = self.data.train
@@ -154,7 +154,7 @@ class ClientVisit(Resolver):
         sketched = None
         if task.sketch is not None:  # before a kept value is replaced: training may have started there
             size = len(self.networks.trained.weights)
-            update = (trained.theta - self.resolve(task.start)[0])[:size]
+            update = (trained.theta - self.begun(task.start)[0])[:size]
             if personal is not None:
                 update = update[~self.replica.section(personal.section)[:size]]
             sketched = sketch(update, task.sketch)

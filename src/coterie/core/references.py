@@ -40,9 +40,9 @@ class Personal(Node):
 
     A client puts its own values (or the default, before it has any) where the section is. A `Fit` that starts so keeps
     what it trained of the section at the client, and sends the rest.
-    With `tune`, a client without own values first trains them from the default, with the rest frozen; and so does every
-    client that compares models (`Best`, `Score`), for each of them: own values fit the model that they were trained
-    with, whatever the others are. Neither is kept.
+    With `tune`, a client without own values that predicts first trains them from the default, with the rest frozen; and
+    so does every client that compares models (`Best`, `Score`), for each of them: own values fit the model that they
+    were trained with, whatever the others are. Neither is kept, and no `Fit` starts from them.
     """
 
     section: Section
