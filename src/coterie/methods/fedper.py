@@ -4,6 +4,7 @@ Arivazhagan et al., Federated Learning with Personalization Layers, 2019 (Algori
 layers with its own personalisation layers, trains all of them, and sends the base layers.
 The server needs the mean of the clients' bodies only (secure aggregation possible); heads are never sent.
 The paper's head is the last block or blocks of a ResNet: name them (section=[layer4, fc]). Here it is the last layer.
+Its results were not run again: they are curves of ResNet-34 and MobileNet, too large for the CPUs used here.
 It leaves open how heads begin (here: one random head for all) and what a client without one predicts with: here a
 newcomer trains a head on the frozen body for `tune` epochs (as FedRep's authors do after the last round), and keeps
 none of it. With an empty section (section=[]) this is FedAvg, with all of the model in it local training.
@@ -28,7 +29,7 @@ from coterie.core.references import All
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
-from coterie.methods.personal_ask import Split, for_epochs, rest_of
+from coterie.methods.personal_ask import Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -43,8 +44,9 @@ class FedPer:
     tune: NonNegativeInt = 10  # epochs in which a newcomer fits its section before it predicts; 0: the random start
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Split:
-        """One random body, and one random head for all to start from."""
-        return Split.begin(rest_of(model, self.section).init(rng), model, self.section, rng)
+        """One random model for all to start from: its body is shared, its head everyone's first."""
+        own = first_section(model, self.section, rng)
+        return Split(rest_of(model, self.section).init(rng), own)
 
     def round(self, state: Split, cohort: Cohort, ask: Ask) -> Split:
         """w <- sum_k n_k/n w_k, where client k trains w together with its own head and sends w_k."""

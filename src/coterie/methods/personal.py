@@ -1,8 +1,8 @@
 """A personal section around any method that gives each client one model: the cluster's body with the client's own head.
 
-Not of one paper. FedPer (Arivazhagan et al. 2019) is this around FedAvg; with clusters, the members of each share its
-body and every client has its own head, so that clusters stand for the inputs (rotations, devices) and heads for the
-labels. The wrapped method never sees the section: its models, means and distances are of the shared rest.
+Not of one paper, so that no published figure is to be met. FedPer (Arivazhagan et al. 2019) is this around FedAvg; with
+clusters, the members of each share its body and every client has its own head: clusters stand for the inputs (rotations,
+devices), heads for the labels. The wrapped method never sees the section: its models and distances are of the rest.
 A client's own head fits the body that it was trained with, so that bodies cannot be compared by it: every client would
 stay where it was once. So where models are compared (IFCA's choice, a newcomer's place), the client first trains a head
 on each of them, with the body frozen, for `tune` epochs from the common start, and keeps none of these. With `tune` 0
@@ -29,7 +29,7 @@ from coterie.core.types import STRICT
 from coterie.methods.cam_state import Base
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.ifca import IFCA
-from coterie.methods.personal_ask import Joining, Split, for_epochs, rest_of
+from coterie.methods.personal_ask import Joining, Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -51,8 +51,8 @@ class Personalised:
                 "of it, or write method.name=local",
                 code="method-invalid",
             )
-        base = self.base.init(rest_of(model, self.section), roster, rng)
-        return Split.begin(base, model, self.section, rng)
+        own = first_section(model, self.section, rng)
+        return Split(self.base.init(rest_of(model, self.section), roster, rng), own)
 
     def round(self, state: Split, cohort: Cohort, ask: Ask) -> Split:
         """The wrapped method's round, with each client's own section in every model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,11 +31,6 @@ class Split:
     base: Any  # the shared vector, or the state of a method whose models are such vectors
     own: Tensor  # (P_own,); empty where nothing is personal
 
-    @staticmethod
-    def begin(base: Any, model: Model, section: Section, rng: np.random.Generator) -> Split:
-        """With one random section, which every client starts from."""
-        return Split(base, model.init(rng)[model.section(section)])
-
     def personal(self, section: Section, tune: Local | None = None) -> Personal | None:
         """What tasks say of the section; None where it is empty."""
         return Personal(section, Own(SLOT, All(self.own)), tune) if len(self.own) else None
@@ -43,6 +39,11 @@ class Split:
 def rest_of(model: Model, section: Section) -> Model:
     """The model as the server has it: the very model where the section is empty."""
     return SharedModel.of_rest(model, section) if bool(model.section(section).any()) else model
+
+
+def first_section(model: Model, section: Section, rng: np.random.Generator) -> Tensor:
+    """The section of the model that the generator draws next, which it still does: both parts begin as one model."""
+    return model.init(copy.deepcopy(rng))[model.section(section)]
 
 
 def for_epochs(local: Local, epochs: int) -> Local:
