@@ -18,7 +18,13 @@ from coterie.core.registry import DATASETS, METHODS, PARTITIONS, Catalogue
 FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
 HERE = Path(__file__).parent
 # What a method needs besides its name to run.
-EXAMPLES = {"given": " data.name=csv data.path=visits.csv data.y=outcome data.client=hospital data.group=region"}
+EXAMPLES = {
+    "given": " data.name=csv data.path=visits.csv data.y=outcome data.client=hospital data.group=region",
+    "fedper": " model.name=mlp",  # the demo's model is a single layer: a head without a body
+    "fedrep": " model.name=mlp",
+    "personal": " method.base.name=ifca model.name=mlp",
+    "ifca-personal": " model.name=mlp",
+}
 
 
 def kind(hint: Any) -> str:

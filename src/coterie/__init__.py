@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from coterie.core.references import Estimated as Estimated
     from coterie.core.references import Mix as Mix
     from coterie.core.references import Own as Own
+    from coterie.core.references import Personal as Personal
     from coterie.core.references import Pick as Pick
     from coterie.core.references import Posterior as Posterior
     from coterie.core.references import Ref as Ref
@@ -80,10 +81,13 @@ if TYPE_CHECKING:
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
     from coterie.methods.fedavg import FedAvg as FedAvg
+    from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
+    from coterie.methods.fedper import FedPer as FedPer
     from coterie.methods.fedprox import FedProx as FedProx
+    from coterie.methods.fedrep import FedRep as FedRep
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
     from coterie.methods.flhc import FLHC as FLHC
@@ -92,6 +96,8 @@ if TYPE_CHECKING:
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.local_only import LocalOnly as LocalOnly
     from coterie.methods.oracle import Oracle as Oracle
+    from coterie.methods.personal import IFCAPersonal as IFCAPersonal
+    from coterie.methods.personal import Personalised as Personalised
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.client.saved_model import ClientModel as ClientModel
@@ -141,7 +147,7 @@ _HOME = {
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
     "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
-    "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Pick", "Posterior", "Ref"),
+    "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
     "coterie.core.replies": ("Evaluated", "Fitted", "Reply", "Scored"),
     "coterie.core.tasks": ("Evaluate", "Fit", "Score", "Task"),
     "coterie.data.federate": ("federate",),
@@ -169,10 +175,13 @@ _HOME = {
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
     "coterie.methods.fedavg": ("FedAvg",),
+    "coterie.methods.fedbn": ("FedBN",),
     "coterie.methods.fedem": ("FedEM",),
     "coterie.methods.fedgroup": ("FedGroup",),
     "coterie.methods.fedgrouprox": ("FedGrouProx",),
+    "coterie.methods.fedper": ("FedPer",),
     "coterie.methods.fedprox": ("FedProx",),
+    "coterie.methods.fedrep": ("FedRep",),
     "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),
     "coterie.methods.flhc": ("FLHC",),
@@ -181,6 +190,7 @@ _HOME = {
     "coterie.methods.ifca": ("IFCA",),
     "coterie.methods.local_only": ("LocalOnly",),
     "coterie.methods.oracle": ("Oracle",),
+    "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
     "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),

@@ -22,7 +22,7 @@ from conftest import PAPERS, few
 from coterie.client.answers import Moment
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
-from coterie.core.references import All, Best, Mix, Own, Pick, Posterior, walk
+from coterie.core.references import All, Best, Mix, Own, Personal, Pick, Posterior, walk
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
@@ -189,6 +189,10 @@ LABELS = ByClient(EVERYONE, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0]))
 SHARES = ByClient(EVERYONE, torch.rand(10, 3, generator=torch.Generator().manual_seed(2)))
 PRIOR = torch.tensor([0.5, 0.3, 0.2])
 LOCAL = Local(steps=5, batch=4, lr=0.1)
+MOVED = Local(steps=5, batch=4, lr=0.1, momentum=0.9, weight_decay=0.1, keep_optimizer=True)
+OWN = Personal(("bias",), Own("mine", All(THETA[8:])))  # the biases, which are the last two numbers
+TUNED = dataclasses.replace(OWN, tune=Local(epochs=2, batch=4, lr=0.1))
+BODIES = CENTERS[:, :8].contiguous()
 
 
 def fit(**options: Any) -> Fit:
@@ -234,6 +238,20 @@ TASKS: Mapping[str, list[Task]] = {
     "halves": [fit(half=0), fit(half=1), fit(half=1, offset=All(CENTERS[0]))],
     "half-weights": [fit(half=0, weights=Posterior(CENTERS, 1, All(PRIOR)))],
     "sketch": [fit(sketch=3, send=False, keep=False), fit(start=Pick(CENTERS, LABELS), half=1, sketch=100)],
+    "train-section": [fit(train=("bias",))],
+    "freeze-section": [fit(freeze=("bias",), local=Local(steps=5, batch=4, lr=0.01, optimizer="adam"))],
+    "train-section-kept": [fit(train=("bias",), local=MOVED, anchor=All(CENTERS[0]), mu=0.5, save="v")],
+    "freeze-section-clip": [fit(freeze=("weight",), local=Local(steps=5, batch=4, lr=0.1, clip=0.2))],
+    "personal": [fit(start=All(THETA[:8], OWN))],
+    "personal-pick": [fit(start=Pick(BODIES, LABELS, OWN), local=MOVED)],
+    "personal-best": [fit(start=Best(BODIES, personal=OWN)), Score(BODIES, personal=OWN)],
+    "personal-best-tuned": [fit(start=Best(BODIES, personal=TUNED)), Score(BODIES, personal=TUNED)],
+    "personal-in-turn": [
+        fit(start=All(THETA[:8], OWN), train=("bias",), send=False),
+        fit(start=All(THETA[:8], OWN), freeze=("bias",), anchor=All(BODIES[0], OWN), mu=0.5),
+        Evaluate((Best(BODIES, personal=OWN),)),
+    ],
+    "personal-auxiliary": [fit(start=All(THETA[:8], OWN), keep=False, sketch=3), Evaluate((All(THETA[:8], TUNED),))],
     "not-sent": [fit(save="v", send=False)],
     "some": [fit(on=torch.tensor([2, 5, 7]))],
     "loss": [Score(CENTERS)],
@@ -278,7 +296,7 @@ def visits(kind: toys.Kind, tasks: list[Task], build: Callable[[], nn.Module] = 
         return Seen(first, second, engine.memory.tensors())
 
 
-@pytest.mark.parametrize("what", few(TASKS, "everything", "one-trip"))
+@pytest.mark.parametrize("what", few(TASKS, "everything", "one-trip", "personal-in-turn"))
 @pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
 def test_a_task_has_the_same_answers_on_every_engine(kind: toys.Kind, what: str) -> None:
     compare(kind, what)
@@ -317,6 +335,8 @@ def test_the_tasks_differ() -> None:
         "some",
         "sgd-kept-without-momentum",
         "one-trip",
+        "personal-auxiliary",
+        "personal-in-turn",
     }  # differ in what is kept or sent
     thetas = [
         visits(toys.REFERENCE, tasks).first.replies[0].models.square().sum().item()  # type: ignore[union-attr]

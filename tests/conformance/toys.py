@@ -42,7 +42,19 @@ PARALLEL = [kind for kind in ENGINES if kind[1] is not None]
 PROCESSES = [kind for kind in PARALLEL if kind != ("batched", 1)]  # which is this process itself
 EITHER = [REFERENCE, ENGINES[-1]]  # where one of a kind is enough
 # Methods that together ask all that methods ask; where a test takes long, `make test` takes these only.
-HANDFUL = ("fedavg", "halves", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "ifca-cam")
+HANDFUL = (
+    "fedavg",
+    "halves",
+    "ditto",
+    "ifca",
+    "wecfl",
+    "fedem",
+    "fedsoft",
+    "ifca-cam",
+    "fedrep",
+    "personal",
+    "ifca-personal",
+)
 
 SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
 TRUTH = tuple(i % 2 for i in range(len(SIZES)))
@@ -117,6 +129,8 @@ def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
         inner = fields["base"].default
         named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]  # none: any method may be wrapped
         params["base"] = method(named[0] if named else "wecfl", local, k)
+        if "section" in fields:
+            params["section"] = ("*bias",)  # a part of every toy: the head of a single layer is all of it
     if issubclass(METHODS.find(name), FeSEM):
         params["alpha"] = 0  # the first clustering asks nobody but the round's cohort
     made: Method[Any] = METHODS.build(name, params)

@@ -53,7 +53,7 @@ def of_the_catalogue(name: str) -> Method[Any]:
         given = fields["base"]
         params["base"] = IFCA(k=2) if given is dataclasses.MISSING else given
         params["base"] = dataclasses.replace(params["base"], local=KEPT)
-        params["warmup"] = 1
+        params |= {"section": ("bias",)} if "section" in fields else {"warmup": 1}
     made: Method[Any] = METHODS.build(name, params)
     return made
 
@@ -78,8 +78,9 @@ def test_an_optimiser_state_is_written_once_a_round(name: str) -> None:
     """A second training of one client with the same state in one round would be auxiliary, or of another model."""
     method = VARIANTS[name] if name in VARIANTS else of_the_catalogue(name)
     federation = make_federation(10)
-    engine = Writing(linear(), federation)
-    coterie.run(method, federation, linear(), rounds=4, participation=0.5, engine=engine)
+    model = linear(bias=name.endswith("personal"))  # a section of it
+    engine = Writing(model, federation)
+    coterie.run(method, federation, model, rounds=4, participation=0.5, engine=engine)
     assert engine.written
     assert len(set(engine.written)) == len(engine.written)
 

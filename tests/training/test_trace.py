@@ -405,3 +405,11 @@ def test_the_store_writes_it_whole(tmp_path: Path) -> None:
     go(tmp_path / "run", rounds=1)
     assert not list((tmp_path / "run").rglob("*.part"))
     assert (tmp_path / "run" / "sketch.safetensors").is_file()
+
+
+def test_of_models_without_a_personal_section_all_is_used() -> None:
+    """The last layer's positions are of whole models: in a shorter vector something else, or nothing, is there."""
+    models = torch.randn(3, 40, generator=torch.Generator().manual_seed(4))
+    found = Sketcher(torch.arange(30, 50), 50)(models)
+    np.testing.assert_array_equal(found, Sketcher(torch.arange(40))(models))
+    assert not Sketcher(torch.arange(30, 50), 50)(models[:, :0]).any()

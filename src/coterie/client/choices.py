@@ -18,7 +18,7 @@ from coterie.client.data import ClientDataSource
 from coterie.client.visit import ClientVisit, Networks
 from coterie.core.client_table import ByClient
 from coterie.core.model import Model
-from coterie.core.references import Best, Estimated, Mix, OneRow, Own, Pick, Ref, substitute, walk
+from coterie.core.references import Best, Estimated, Mix, OneRow, Own, Personal, Pick, Ref, substitute, walk
 from coterie.core.replies import Evaluated
 from coterie.core.tasks import Evaluate
 
@@ -44,7 +44,8 @@ def open_choices(task: Evaluate) -> list[Choice]:
 def needs_data(task: Evaluate, keeps: Mapping[str, Tensor]) -> bool:
     """Whether a client that keeps these values has to choose by its own data before it can predict."""
     predicts = replace(task, belongs=None)  # which is only reported
-    return any(isinstance(node, Choice) for node in walk(predicts, keeps))
+    untrained = (isinstance(node, Personal) and node.tune and node.own.slot not in keeps for node in walk(predicts))
+    return any(isinstance(node, Choice) for node in walk(predicts, keeps)) or any(untrained)
 
 
 def chosen(
@@ -100,7 +101,7 @@ def settled(task: Evaluate, ids: Tensor, found: Sequence[Tensor]) -> Evaluate:
     def settle(ref: Ref) -> Ref:
         match ref:
             case Best(centers):
-                return Pick(centers, ByClient(ids, places[id(ref)]))
+                return Pick(centers, ByClient(ids, places[id(ref)]), ref.personal)
             case Estimated():
                 return Pick(places[id(ref)], ByClient(ids, torch.arange(len(ids))))
             case Mix(centers, Estimated() as weights):

@@ -11,7 +11,7 @@ from coterie.client.data import ClientData
 from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError, not_finite
 from coterie.core.objective import sample_losses
-from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Pick, Posterior, Ref, Row, walk
+from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Personal, Pick, Posterior, Ref, Row, walk
 from coterie.core.replica import Replica
 
 
@@ -22,26 +22,16 @@ class Resolver:
         """replica: the network for predictions; models are loaded into it one after another."""
         self.replica, self.client, self.data, self.keeps = replica, client, data, keeps
         self.written: dict[str, Tensor] = {}  # what the client keeps of this visit
-        self.center_outputs: dict[int, Tensor] = {}  # (K, n, outputs) of the training samples, by the id of the centers
+        # (K, n, outputs) of the training samples, by the ids of the centers and of what is personal of them.
+        self.center_outputs: dict[tuple[int, int | None], Tensor] = {}
         self.model_outputs: dict[Ref, Tensor] = {}  # (n, outputs) of one model
 
     def resolve(self, ref: Ref) -> tuple[Tensor, int | None]:
         """The vector a reference means for this client, and the row it is, if it is one."""
         match ref:
-            case All(theta):
-                return theta, None
-            case Pick(centers, labels):
-                row = ref.row_of(self.client)
-                if row is None:
-                    raise CoterieError(
-                        f"the server picked row {int(self.value(labels))} of {len(centers)}", code="task-invalid"
-                    )
-                return centers[row], row
-            case Row(theta, row):
-                return theta, row
-            case Best(centers, given, by):
-                row = self._best(centers, given, by)
-                return centers[row], row
+            case All() | Pick() | Row() | Best():
+                shared, row = self.picked(ref)
+                return self.joined(shared, ref.personal), row
             case Mix(centers, weights):
                 mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
                 return mixture.to(centers) @ centers, None
@@ -53,6 +43,62 @@ class Resolver:
                     return self.resolve(default)
                 # The kept value is used in place of a row that the server or the client chose; that row is reported.
                 return kept, self.resolve(default)[1] if isinstance(default, OneRow) else None
+
+    def begun(self, ref: Ref) -> tuple[Tensor, int | None]:
+        """The same for a training, which begins with the client's own values as they are: it fits them itself."""
+        if not isinstance(ref, All | OneRow) or ref.personal is None:
+            return self.resolve(ref)
+        shared, row = self.picked(ref)
+        return self.put_together(shared, self.resolve(ref.personal.own)[0], ref.personal), row
+
+    def picked(self, ref: All | OneRow) -> tuple[Tensor, int | None]:
+        """The server's vector that is meant for this client, and the row it is, if it is one."""
+        match ref:
+            case All(theta):
+                return theta, None
+            case Row(theta, number):
+                return theta, number
+            case Best(centers):
+                row = self._best(ref)
+                return centers[row], row
+            case Pick(centers, labels):
+                picked = ref.row_of(self.client)
+                if picked is None:
+                    raise CoterieError(
+                        f"the server picked row {int(self.value(labels))} of {len(centers)}", code="task-invalid"
+                    )
+                return centers[picked], picked
+
+    def joined(self, shared: Tensor, personal: Personal | None) -> Tensor:
+        """A model of the server's with the client's own values where they belong."""
+        if personal is None:
+            return shared
+        if personal.tune is not None and personal.own.slot not in self.keeps:
+            return self.tuned(shared, personal)
+        return self.put_together(shared, self.resolve(personal.own)[0], personal)
+
+    def put_together(self, shared: Tensor, own: Tensor, personal: Personal) -> Tensor:
+        """A whole model out of its two parts."""
+        mine = self.replica.section(personal.section)
+        many = int(mine.sum())
+        if (len(own), len(shared)) != (many, len(mine) - many):
+            raise CoterieError(
+                f"a personal section of {len(own)} numbers and {len(shared)} shared ones do not fit this network of "
+                f"{len(mine)}, of which {many} are personal",
+                code="model-size",
+            )
+        whole = shared.new_empty(len(mine))
+        whole[mine], whole[~mine] = own, shared
+        return whole
+
+    def tuned(self, shared: Tensor, personal: Personal) -> Tensor:
+        """A model whose personal section is trained here and now, with the rest frozen: see `visit`."""
+        raise NotImplementedError
+
+    def compared(self, center: Tensor, personal: Personal | None) -> Tensor:
+        """A center as it is compared with others."""
+        tune = personal is not None and personal.tune is not None
+        return self.tuned(center, personal) if tune and personal is not None else self.joined(center, personal)
 
     def value(self, table: ByClient) -> Tensor:
         """This client's value."""
@@ -76,21 +122,24 @@ class Resolver:
         """Keep a value at the client, and forget what was computed from the one before."""
         self.keeps[slot] = self.written[slot] = value
         self.model_outputs = {ref: outputs for ref, outputs in self.model_outputs.items() if not _reads(ref, slot)}
+        self.center_outputs = {key: outputs for key, outputs in self.center_outputs.items() if key[1] is None}
 
-    def center_logits(self, centers: Tensor, given: Ref | None) -> Tensor:
+    def center_logits(self, centers: Tensor, given: Ref | None, personal: Personal | None = None) -> Tensor:
         """The logits of every center for the training samples (K, n, outputs), plus those of the model `given`."""
-        if id(centers) not in self.center_outputs:
+        key = id(centers), None if personal is None else id(personal)
+        if key not in self.center_outputs:
             x, _ = self.data.train
-            self.center_outputs[id(centers)] = torch.stack([self.replica.load(center).logits(x) for center in centers])
-        logits = self.center_outputs[id(centers)]
+            models = [self.compared(center, personal) for center in centers]
+            self.center_outputs[key] = torch.stack([self.replica.load(model).logits(x) for model in models])
+        logits = self.center_outputs[key]
         return logits if given is None else logits + self.logits(given)
 
-    def _best(self, centers: Tensor, given: Ref | None, by: Literal["loss", "accuracy"]) -> int:
-        if by == "loss":
-            return int(self.losses(centers, given).mean(1).argmin())
+    def _best(self, ref: Best) -> int:
+        if ref.by == "loss":
+            return int(self.losses(ref.centers, ref.given, ref.personal).mean(1).argmin())
         if self.replica.loss != "cross_entropy":
             raise CoterieError("a model is chosen by accuracy only where labels are classes", code="task-invalid")
-        logits = self.center_logits(centers, given)
+        logits = self.center_logits(ref.centers, ref.given, ref.personal)
         wrong = (logits.argmax(2) != self.data.train[1]) | ~logits.isfinite().all(2)
         return int(wrong.sum(1).argmin())
 
@@ -103,10 +152,10 @@ class Resolver:
             weights = torch.softmax(weights.log() - losses.T, dim=1).mean(0)
         return weights
 
-    def losses(self, centers: Tensor, given: Ref | None) -> Tensor:
+    def losses(self, centers: Tensor, given: Ref | None, personal: Personal | None = None) -> Tensor:
         """The loss of every center on every training sample (K, n); a loss that is not finite is infinite."""
         y = self.data.train[1]
-        rows = [sample_losses(logits, y, self.replica.loss) for logits in self.center_logits(centers, given)]
+        rows = [sample_losses(logits, y, self.replica.loss) for logits in self.center_logits(centers, given, personal)]
         losses = torch.stack(rows).nan_to_num(nan=torch.inf, posinf=torch.inf)
         if not bool(losses.isfinite().all(1).any()):
             raise not_finite("every center has a loss on this client's data")
@@ -119,14 +168,16 @@ class Resolver:
         if ref not in self.model_outputs:
             theta, row = self.resolve(ref)
             if isinstance(ref, Best):  # to choose it, the logits of all were computed
-                self.model_outputs[ref] = self.center_logits(ref.centers, None)[row].clone()
+                self.model_outputs[ref] = self.center_logits(ref.centers, None, ref.personal)[row].clone()
             else:
                 self.model_outputs[ref] = self.replica.load(theta).logits(self.data.train[0]).clone()
         return self.model_outputs[ref]
 
-    def posterior(self, centers: Tensor, prior: Ref | None, given: Ref | None = None) -> Tensor:
+    def posterior(
+        self, centers: Tensor, prior: Ref | None, given: Ref | None = None, personal: Personal | None = None
+    ) -> Tensor:
         """p(center | sample) for every sample (n, K)."""
-        losses = self.losses(centers, given).T
+        losses = self.losses(centers, given, personal).T
         pi = losses.new_full((len(centers),), 1 / len(centers)) if prior is None else self.resolve(prior)[0]
         found = torch.softmax(pi.log() - losses, dim=1)
         if not bool(found.isfinite().all()):

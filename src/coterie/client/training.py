@@ -81,6 +81,16 @@ class LocalTraining:
     weights: Tensor | None
     state: Tensor | None
     clip: float | None = None  # the largest norm of a gradient
+    only: Tensor | None = None  # which entries of the vector (P,) are trained; None: all
+
+    @property
+    def span(self) -> slice | None:
+        """What is trained, if that is one piece of the vector."""
+        if self.only is None:
+            return slice(0, len(self.start))
+        rows = self.only.nonzero()[:, 0].tolist()
+        whole = rows and rows[-1] - rows[0] + 1 == len(rows)
+        return slice(rows[0], rows[-1] + 1) if whole else None
 
     @property
     def rule(self) -> UpdateRule:
@@ -110,15 +120,21 @@ def train(
     weights: Tensor | None = None,
     state: Tensor | None = None,
     clip: float | None = None,
+    only: Tensor | None = None,
 ) -> tuple[float, Tensor]:
-    """Train the replica in place; returns the mean loss of the steps and the optimiser's state."""
-    rule = UpdateRule(local, local.rate if lr is None else lr, clip)
-    state = initial_state(local, replica.weights, state).clone()
+    """Train the replica in place; returns the mean loss of the steps and the optimiser's state.
+
+    only: which entries of the vector are trained. To the optimiser the others do not exist: its state, a gradient's
+    norm, the proximal term and the weight decay are of these alone.
+    """
+    rule, size = UpdateRule(local, local.rate if lr is None else lr, clip), len(replica.weights)
+    rows = None if only is None else only[:size].nonzero()[:, 0]
+    state = initial_state(local, replica.weights if rows is None else replica.weights[rows], state).clone()
     if proximal is not None:
-        proximal = Proximal(proximal.anchor[: len(replica.weights)], proximal.mu)
+        proximal = Proximal(proximal.anchor[:size] if rows is None else proximal.anchor[rows], proximal.mu)
     x = channels_last(x)
     least = replica.least_batch(x)
-    replica.training()
+    replica.training(only)
     losses = []
     scale = LossScale() if replica.needs_scaling else None
     for take in on_device(batches(len(y), local, rng, least), replica.device):
@@ -132,11 +148,16 @@ def train(
         if gradient is None:
             continue
         with torch.no_grad():
-            if rule.plain and proximal is None:
+            if rule.plain and proximal is None and rows is None:
                 torch._foreach_add_(replica.values, gradient, alpha=-rule.lr)  # the same step without copying
                 continue
             torch._foreach_copy_(replica.slopes, gradient)
-            rule.step(replica.weights, replica.grad, state, proximal)
+            if rows is None:
+                rule.step(replica.weights, replica.grad, state, proximal)
+            else:
+                moved = replica.weights[rows]
+                rule.step(moved, replica.grad[rows], state, proximal)
+                replica.weights[rows] = moved
     return float(torch.stack(losses).mean()), state
 
 

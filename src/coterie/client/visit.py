@@ -24,6 +24,7 @@ from coterie.core.ensemble import as_network, combined
 from coterie.core.errors import not_finite
 from coterie.core.local import Local
 from coterie.core.model import Model
+from coterie.core.references import Personal, personal_of
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.sketch import sketch
 from coterie.core.tasks import Evaluate, Fit, Score, Task
@@ -50,6 +51,7 @@ class ClientVisit(Resolver):
     ) -> None:
         super().__init__(networks.frozen, client, data, keeps)
         self.networks, self.moment = networks, moment
+        self._tuned: dict[tuple[int, int], Tensor] = {}  # by the address of what is shared, and the id of the rest
 
     def answer(self, task: Task, number: int) -> Answer:
         """The answer to the visit's task of that number."""
@@ -76,6 +78,7 @@ class ClientVisit(Resolver):
             weights=work.weights,
             state=work.state,
             clip=work.clip,
+            only=work.only,
         )
         return self.finish(task, TrainingResult(self.networks.copy(self.networks.trained.theta), loss, state), choice)
 
@@ -83,9 +86,9 @@ class ClientVisit(Resolver):
         """Everything a training needs, the row it starts from if it is one, and the seed of what the network draws."""
         moment = self.moment
         rng = generator(moment.seed, Purpose.BATCHES, moment.round, moment.task + number, self.client)
-        start, choice = self.resolve(task.start)
+        start, choice = self.begun(task.start)
         mu = float(self.value(task.mu)) if isinstance(task.mu, ByClient) else task.mu
-        anchor = None if task.anchor is None else self.resolve(task.anchor)[0]
+        anchor = None if task.anchor is None else self.begun(task.anchor)[0]
         offset = None if task.offset is None else self.logits(task.offset)
         weights = None if task.weights is None else self.sample_weights(task.weights)
         x, y = self.data.train
@@ -102,8 +105,31 @@ class ClientVisit(Resolver):
             weights=weights,
             state=self.kept(task.optimizer_slot) if task.keeps_optimizer else None,
             clip=self.clip(task.local),
+            only=self.trained_only(task),
         )
         return work, choice, seed
+
+    def tuned(self, shared: Tensor, personal: Personal) -> Tensor:
+        """See `Resolver.tuned`. The batches are the same in every visit, so that a prediction is, too."""
+        key, local = (shared.data_ptr(), id(personal)), personal.tune
+        if key not in self._tuned:
+            assert local is not None
+            start = self.put_together(shared, self.resolve(personal.own.default)[0], personal)
+            rng = generator(0, Purpose.NEWCOMERS, self.client)
+            seed_device(self.replica.device, draw_seed(rng))
+            only = self.replica.section(personal.section)
+            train(self.networks.trained.load(start), *self.data.train, local, rng, clip=self.clip(local), only=only)
+            self._tuned[key] = self.networks.trained.theta.clone()
+        return self._tuned[key]
+
+    def trained_only(self, task: Fit) -> Tensor | None:
+        """Which entries of the vector a task trains; None: all."""
+        if task.train is None and task.freeze is None:
+            return None
+        only = torch.ones_like(self.replica.theta, dtype=torch.bool)
+        if task.train is not None:
+            only &= self.replica.section(task.train)
+        return only if task.freeze is None else only & ~self.replica.section(task.freeze)
 
     def half(self, half: int, n: int) -> Tensor:
         """Which of n samples are in one of two random halves, the same in every round; a single one is in both."""
@@ -119,7 +145,8 @@ class ClientVisit(Resolver):
 
     def finish(self, task: Fit, trained: TrainingResult, choice: int | None) -> FitAnswer:
         """What the client sends to the server and keeps of a training."""
-        sent_or_kept = task.send or task.save is not None
+        personal = personal_of(task.start)
+        sent_or_kept = task.send or task.save is not None or (personal is not None and task.keep)
         theta = self.networks.placement.down(trained.theta) if sent_or_kept else trained.theta
         # If the sum is finite, all values are. It may overflow, so all values are checked if it is not.
         if not math.isfinite(float(theta.sum())) and not bool(theta.isfinite().all()):
@@ -127,19 +154,27 @@ class ClientVisit(Resolver):
         sketched = None
         if task.sketch is not None:  # before a kept value is replaced: training may have started there
             size = len(self.networks.trained.weights)
-            sketched = sketch(trained.theta[:size] - self.resolve(task.start)[0][:size], task.sketch)
+            update = (trained.theta - self.begun(task.start)[0])[:size]
+            if personal is not None:
+                update = update[~self.replica.section(personal.section)[:size]]
+            sketched = sketch(update, task.sketch)
         if task.save is not None:
             self.keep(task.save, trained.theta)
         if task.keeps_optimizer:
             self.keep(task.optimizer_slot, trained.state)
         sent = trained.theta if task.send else None
+        if personal is not None:
+            mine = self.replica.section(personal.section).to(theta.device)
+            sent = theta[~mine] if task.send else None
+            if task.keep:
+                self.keep(personal.own.slot, theta[mine])
         return FitAnswer(len(self.data.train[1]), trained.loss, sent, choice, sketched)
 
     def score(self, task: Score) -> ScoreAnswer:
         if task.rule == "posterior":
-            scores = self.posterior(task.centers, task.prior, task.given).mean(0)
+            scores = self.posterior(task.centers, task.prior, task.given, task.personal).mean(0)
         else:
-            losses = self.losses(task.centers, task.given)
+            losses = self.losses(task.centers, task.given, task.personal)
             scores = losses.mean(1) if task.rule == "loss" else votes(losses)
         if task.save is not None:
             self.keep(task.save, scores)

@@ -26,7 +26,7 @@ from coterie.core.compute import HOST, Compute
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model_layout import Layout, joined, layout_of
-from coterie.core.model_parts import Part, layers_of_part, positions
+from coterie.core.model_parts import Part, Section, inside, layers_of_part, positions
 from coterie.core.objective import AnyLoss, Loss, as_loss, loss_name
 from coterie.core.replica import Replica
 from coterie.core.seeds import draw_seed
@@ -192,6 +192,10 @@ class Model:
     def part(self, part: Part) -> Tensor:
         """The positions in the vector of a part: all, classifier, head, last_weight, or names (see `parts`)."""
         return positions(self.blueprint, part)
+
+    def section(self, section: Section) -> Tensor:
+        """Which entries of the vector (P,) belong to a section: head, classifier, norms, or names (see `parts`)."""
+        return inside(self.blueprint, self.layout, section)
 
 
 def layers_in_order(network: nn.Module) -> list[nn.Module] | None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from coterie.core.errors import CoterieError, suggest
+from coterie.core.model_layout import Layout
 
 # all: every trainable parameter. classifier: all linear layers. head: the last layer (the last linear one, if there
 # are any). last_weight: its weight matrix. Or names of parameters (fc2.weight), or of modules with all in them (fc2).
 Part: TypeAlias = Literal["all", "classifier", "head", "last_weight"] | tuple[str, ...]
+
+# What may stay with a client, or be trained alone: with the running statistics of its modules. norms: every
+# normalisation layer, by its type; none where the network has none. The others as above; names may have wildcards.
+Section: TypeAlias = Literal["head", "classifier", "norms"] | tuple[str, ...]
+NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def positions(network: nn.Module, part: Part) -> Tensor:
@@ -30,6 +37,35 @@ def positions(network: nn.Module, part: Part) -> Tensor:
             spans.append(torch.arange(start, start + p.numel()))
         start += p.numel()
     return torch.cat(spans)
+
+
+def inside(network: nn.Module, layout: Layout, section: Section) -> Tensor:
+    """Which entries of the vector (P,) belong to a section; no names are an empty one."""
+    known: dict[str, Tensor] = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    names = _names_in(network, layout, section)
+    sizes = [(name in names, known[name].numel()) for name in (*layout.trained, *layout.statistics)]
+    return torch.cat([torch.full((size,), belongs) for belongs, size in sizes])
+
+
+def _names_in(network: nn.Module, layout: Layout, section: Section) -> set[str]:
+    """The tensors of a section by name. Statistics belong to their module, and that to the section of its weights."""
+    tensors = (*layout.trained, *layout.statistics)
+    if section == "norms":
+        kinds = {name for name, module in network.named_modules() if isinstance(module, NORMALISATIONS)}
+        return {name for name in tensors if name.rpartition(".")[0] in kinds}
+    if isinstance(section, str):
+        wanted = layers_of_part(network, section)
+        found = {name for name, p in network.named_parameters() if id(p) in wanted}
+    else:
+        found = set()
+        for name in section:
+            these = {one for one in tensors if fnmatchcase(one, name) or one.startswith(f"{name}.")}
+            if not these:
+                why = "is not a parameter or module of this model that is trained"
+                raise CoterieError(f"part: '{name}' {why}.{suggest(name, tensors)}", code="model-part-unknown")
+            found |= these
+    owners = {name.rpartition(".")[0] for name in found & set(layout.trained)}
+    return found | {name for name in layout.statistics if name.rpartition(".")[0] in owners}
 
 
 def layers_of_part(

@@ -17,6 +17,8 @@ from torch import Tensor
 from coterie.core.client_table import ByClient
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.core.model_parts import Section
 
 
 class Node:
@@ -33,10 +35,31 @@ class Reference(Node):
 
 @explained
 @dataclass(frozen=True, eq=False)
+class Personal(Node):
+    """A section of the model that stays with each client. The server's vectors then hold the rest only, in its order.
+
+    A client puts its own values (or the default, before it has any) where the section is. A `Fit` that starts so keeps
+    what it trained of the section at the client, and sends the rest.
+    With `tune`, a client without own values that predicts first trains them from the default, with the rest frozen; and
+    so does every client that compares models (`Best`, `Score`), for each of them: own values fit the model that they
+    were trained with, whatever the others are. Neither is kept, and no `Fit` starts from them.
+    """
+
+    section: Section
+    own: Own  # its values (P_own,), and where the client keeps them
+    tune: Local | None = None
+
+    def __post_init__(self) -> None:
+        check_references(self, "own", required=True)
+
+
+@explained
+@dataclass(frozen=True, eq=False)
 class All(Reference):
     """The same vector for everyone."""
 
     theta: Tensor  # (P,)
+    personal: Personal | None = None
 
     def __post_init__(self) -> None:
         check_tensor(self, "theta")
@@ -49,6 +72,7 @@ class Pick(Reference):
 
     centers: Tensor  # (K, P)
     labels: ByClient  # int
+    personal: Personal | None = None
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
@@ -67,6 +91,7 @@ class Row(Reference):
 
     theta: Tensor  # (P,)
     row: int
+    personal: Personal | None = None
 
 
 @explained
@@ -78,6 +103,7 @@ class Best(Reference):
     centers: Tensor  # (K, P)
     given: Ref | None = None  # logits of this model are added to each row's own while scoring
     by: Literal["loss", "accuracy"] = "loss"
+    personal: Personal | None = None
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
@@ -200,13 +226,18 @@ def vectors_of(ref: object) -> Tensor | None:
     return found if isinstance(found, Tensor) else None
 
 
+def personal_of(ref: object) -> Personal | None:
+    """What stays with the clients of the model that a reference means."""
+    return ref.personal if isinstance(ref, All | OneRow) else None
+
+
 def rows_of(ref: Ref, ids: Tensor, choice: Tensor | None = None) -> tuple[Tensor, Tensor] | None:
     """The models (K, P) of the server's that clients use, and which of them each (n,); None where it does not know.
 
     choice: the rows that the clients chose themselves, if they reported it (`Best`).
     """
     match ref:
-        case All(theta) | Row(theta, _):
+        case All(theta) | Row(theta):
             return theta[None], torch.zeros_like(ids)
         case Pick(centers, labels) if bool(labels.has(ids).all()):
             return centers, labels.at(ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from coterie.core.compute import CPU, HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model_layout import views
+from coterie.core.model_parts import Section, inside
 from coterie.core.objective import AnyLoss
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Replica:
         self.values = views(self.theta, tensors)
         self.slopes = views(self.grad, self.trained)
         self._still = [self.network.get_submodule(name) for name in layout.still]
+        self._layout = layout
+        self._sections: dict[Section, Tensor] = {}  # which entries of the vector belong to each
+        self._asked: Sequence[int] = range(len(self.trained))  # the parameters whose gradient is computed
         for t, view in zip(tensors, self.values, strict=True):
             t.data = view
         self.values = self.values[: len(self.trained)]
@@ -76,10 +80,28 @@ class Replica:
             counter.copy_(count)
         return self
 
-    def training(self) -> nn.Module:
-        """The network in training mode; statistics that are frozen stay as they are."""
+    def section(self, section: Section) -> Tensor:
+        """Which entries of the vector (P,) belong to a section of the network."""
+        if section not in self._sections:
+            self._sections[section] = inside(self.network, self._layout, section).to(self.device)
+        return self._sections[section]
+
+    def training(self, only: Tensor | None = None) -> nn.Module:
+        """The network in training mode; statistics that are frozen stay as they are.
+
+        only: which entries of the vector (P,) train. The statistics of the others stay as they are too, and no gradient
+        is computed for them (zeros).
+        """
         self.network.train()
-        for module in self._still:
+        self._asked = range(len(self.trained))
+        still = list(self._still)
+        if only is not None:
+            sizes = [t.numel() for t in self._layout.vector(self.network)]
+            trains = [bool(part.any()) for part in only.split(sizes)]
+            self._asked = [number for number in self._asked if trains[number]]
+            owners = zip(self._layout.statistics, trains[len(self.trained) :], strict=True)
+            still += [self.network.get_submodule(name.rpartition(".")[0]) for name, moves in owners if not moves]
+        for module in still:
             module.eval()
         return self.network
 
@@ -127,8 +149,10 @@ class Replica:
 
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The gradient of a loss, parameter by parameter; a parameter that plays no part in it has none (zeros)."""
-        found = torch.autograd.grad(loss, self.trained, allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(self.trained, found, strict=True)]
+        asked = [self.trained[number] for number in self._asked]
+        slopes = torch.autograd.grad(loss, asked, allow_unused=True) if asked else ()
+        found = dict(zip(self._asked, slopes, strict=True))
+        return [torch.zeros_like(p) if (g := found.get(i)) is None else g for i, p in enumerate(self.trained)]
 
     @torch.inference_mode()
     def logits(self, x: Tensor, batch: int | None = None) -> Tensor:

@@ -15,8 +15,10 @@ from coterie.core.client_table import ByClient
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
+from coterie.core.model_parts import Section
 from coterie.core.references import (
     Best,
+    Personal,
     Pick,
     Posterior,
     Ref,
@@ -24,6 +26,8 @@ from coterie.core.references import (
     check_references,
     check_tensor,
     describe_value,
+    length_of,
+    personal_of,
 )
 
 
@@ -48,6 +52,8 @@ class Fit:
     send: bool = True  # whether the result is sent to the server
     optimizer_slot: str = "optimizer"  # where a kept optimiser state lives
     keep: bool = True  # whether the client keeps anything of this training
+    train: Section | None = None  # train only this section of the model; the rest, with its statistics, is frozen
+    freeze: Section | None = None  # train all but this section
     half: Literal[0, 1] | None = None  # train on one of two random halves of the samples, the same two in every round
     sketch: int | None = None  # send a sketch of the update, of so many numbers (see `core.sketch`)
     on: Tensor | None = None  # ids; None is the whole cohort
@@ -64,6 +70,11 @@ class Fit:
             )
         if self.sketch is not None and self.sketch < 1:
             raise CoterieError(f"Fit.sketch: at least 1 number, not {self.sketch}", code="task-invalid")
+        if self.save is not None and personal_of(self.start) is not None:
+            raise CoterieError(
+                f"Fit: save='{self.save}' with a personal section: that is what the client keeps; leave save out",
+                code="task-invalid",
+            )
         if self.save is not None and not self.keep:
             raise CoterieError(
                 f"Fit: save='{self.save}' with keep=False; a training that is to be kept has keep=True",
@@ -74,6 +85,12 @@ class Fit:
     def keeps_optimizer(self) -> bool:
         """Whether the optimiser continues from the state that the client kept, and its state is kept again."""
         return self.keep and self.local.keep_optimizer
+
+    def sends(self, size: int) -> int:
+        """How many numbers come back of a model of this size: without what stays with the client."""
+        if not self.send:
+            return 0
+        return size if personal_of(self.start) is None else min(length_of(self.start), size)
 
     @property
     def clusters(self) -> Tensor | None:
@@ -95,6 +112,7 @@ class Score:
     given: Ref | None = None
     prior: Ref | None = None  # a (K,) vector; uniform when None
     save: str | None = None  # keep the row at the client under this name
+    personal: Personal | None = None  # what stays with the client of each center
     on: Tensor | None = None
 
     def __post_init__(self) -> None:

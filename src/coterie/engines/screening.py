@@ -145,7 +145,7 @@ def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> 
     """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
     if not len(models):
         return torch.empty(0)
-    many = max(1, CHUNK // models.shape[1])
+    many = max(1, CHUNK // max(1, models.shape[1]))  # of a model whose every part is personal there is nothing
     found = []
     for first in range(0, len(models), many):
         some = slice(first, first + many)

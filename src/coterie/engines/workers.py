@@ -32,7 +32,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.compute import HOST, Compute, determinism
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
+from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.data.federation import Federation
 from coterie.engines.chunks import CHUNKS, CHUNKS_PER_WORKER, make_chunks
@@ -64,7 +64,7 @@ class _ChunkResult:
 
 TYPES = (
     *(_BeginVisit, _Chunk, _ChunkResult, Visit, Moment, VisitResult, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
-    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Estimated, Posterior, Local, ByClient),
+    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Personal, Estimated, Posterior, Local, ByClient),
 )
 
 

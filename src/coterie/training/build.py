@@ -184,7 +184,7 @@ def _base(given: Any, default: Any, local: Local) -> Any:
         named, known = METHODS.find(own.pop("name")), {}
         if not isinstance(named, type) or not issubclass(named, kind):
             raise CoterieError(
-                f"method.base.name: this method wraps {kind.__name__}; to wrap another, method.name=cam",
+                f"method.base.name: this method wraps {kind.__name__}; to wrap another, method.name=cam (or personal)",
                 code="config-invalid-value",
             )
         kind = named

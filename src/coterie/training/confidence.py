@@ -13,7 +13,7 @@ from torch import Tensor
 from coterie.client.data import ClientData
 from coterie.client.runner import TaskRunner
 from coterie.core.objective import sample_losses
-from coterie.core.references import All, OneRow, Ref, substitute, vectors_of, walk
+from coterie.core.references import All, OneRow, Ref, personal_of, substitute, vectors_of, walk
 from coterie.core.tasks import Evaluate
 
 
@@ -47,7 +47,7 @@ def of_cluster(task: Evaluate, row: int, many: int) -> Evaluate:
 
     def swap(ref: Ref) -> Any:
         rows = _rows(ref)
-        return All(rows[row]) if rows is not None and len(rows) == many else substitute(ref, swap)
+        return All(rows[row], personal_of(ref)) if rows is not None and len(rows) == many else substitute(ref, swap)
 
     return substitute(task, swap)
 

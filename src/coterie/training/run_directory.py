@@ -112,7 +112,7 @@ class RunDirectory:
         self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
         self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
-        self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
+        self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"), model.size)
         self._log: LineLog | None = None
         self._lock = FileLock(path / LOCK, timeout=PATIENCE)
         check_directory(path, resume)

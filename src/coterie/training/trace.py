@@ -80,14 +80,18 @@ class Sketcher:
     """Vectors (n, P) -> (n, 256) such that inner products are approximately kept: each entry is added to one of
     256 sums with a random sign. The same for every run, so that models of several runs can share a map."""
 
-    def __init__(self, part: Tensor) -> None:
-        self.part = part  # positions in a model: the weights of the last layer separate clients well enough
+    def __init__(self, part: Tensor, size: int | None = None) -> None:
+        """size: the length of a whole model. Of vectors of another length (a section stays with clients) all is used:
+        the part's positions are not theirs."""
+        self.part, self.size = part, size  # the weights of the last layer separate clients well enough
         rng = np.random.default_rng(0)
         self.place = torch.from_numpy(rng.integers(WIDTH, size=len(part)))
         self.sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=len(part)).astype(np.float32))
 
     def __call__(self, models: Tensor) -> Floats:
         """Models (n, P) of a run."""
+        if self.size not in (None, models.shape[1]):
+            return Sketcher(torch.arange(models.shape[1]))(models)
         out = torch.zeros(len(models), WIDTH)
         for row, model in zip(out, models, strict=True):
             row.index_add_(0, self.place, model[self.part].float() * self.sign)
@@ -97,9 +101,9 @@ class Sketcher:
 class Trace:
     """Writes both files as rounds go by."""
 
-    def __init__(self, path: Path, clients: int, seed: int, part: Tensor) -> None:
+    def __init__(self, path: Path, clients: int, seed: int, part: Tensor, size: int | None = None) -> None:
         self.path, self.ids = path, watched(clients, seed)
-        self._sketch = Sketcher(part)
+        self._sketch = Sketcher(part, size)
         self._sketches = np.zeros((0, WIDTH), dtype=np.float32)  # of each of `ids`, once it has begun
         self._round = np.zeros(0, dtype=np.int64)  # 0: not trained yet
         self._centers = np.zeros((0, WIDTH), dtype=np.float32)

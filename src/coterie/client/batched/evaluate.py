@@ -55,7 +55,8 @@ def _only_task(calls: Sequence[ClientTasks]) -> Evaluate | None:
     if not isinstance(task, Evaluate) or task.mixture or task.belongs or task.half is not None:
         return None
     same = all(call.tasks[0] is task for call in calls)
-    return task if same and all(isinstance(model, All | Pick) for model in task.models) else None
+    shared = (isinstance(model, All | Pick) and model.personal is None for model in task.models)
+    return task if same and all(shared) else None
 
 
 def _row(centers: Tensor, row: int) -> Tensor:

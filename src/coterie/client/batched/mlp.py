@@ -27,7 +27,11 @@ def trains_low_rank(training: LocalTraining, first: Layer) -> bool:
     """Whether a client's first layer is trained in the span of its samples, which plain steps do not leave."""
     n = len(training.y)
     seen = steps_of(n, training.local) * n // len(cuts(n, training.local))
-    return training.rule.plain and saves_time(n, seen, first.inputs, first.outputs, training.proximal is not None)
+    return (
+        training.only is None
+        and training.rule.plain
+        and saves_time(n, seen, first.inputs, first.outputs, training.proximal is not None)
+    )
 
 
 def bytes_of(training: LocalTraining, layers: Sequence[Layer], low_rank: bool) -> int:
@@ -73,12 +77,15 @@ class _Group:
         self.offset = _concatenated([training.offset for training in trainings])
         self.weights = _concatenated([training.weights for training in trainings])
         self.thetas = self._copies([training.start for training in trainings])  # they are trained in place
-        states = [initial_state(t.local, theta, t.state) for t, theta in zip(trainings, self.thetas, strict=True)]
+        self.span = trainings[0].span or slice(0, self.thetas.shape[1])  # what is trained: for all of them the same
+        starting = zip(trainings, self.thetas[:, self.span], strict=True)
+        states = [initial_state(t.local, theta, t.state) for t, theta in starting]
         self.state = self._copies(states)
         self.proximal = self._proximal([training.proximal for training in trainings])
         low_rank = all(trains_low_rank(training, layers[0]) for training in trainings)
         self.low_rank = self._low_rank(lengths) if low_rank else None
-        self.cut = 0 if self.low_rank is None else layers[0].size  # where what is trained directly begins
+        begin = self.span.start if self.low_rank is None else layers[0].size  # where what is trained directly begins
+        self.columns = slice(begin, self.span.stop)
 
     def _copies(self, vectors: Sequence[Tensor]) -> Tensor:
         """(G, length): a copy, even of a single vector."""
@@ -116,7 +123,8 @@ class _Group:
         share = inside.to(self.thetas.dtype) / plan.sizes.clamp(min=1)[..., None]
         share = share if self.weights is None else share * self.weights[plan.rows]
         losses = self.thetas.new_zeros(*plan.rows.shape, 1)
-        plain = self.rule.plain and self.proximal is None
+        whole = self.span == slice(0, self.thetas.shape[1])
+        plain = self.rule.plain and self.proximal is None and whole
         grads = None if plain else self.blocks.empty(tuple(self.thetas.shape), self.thetas.dtype)
         for first, last, k in plan.segments:
             _Segment(self, first, last, k, share, losses, None if grads is None else grads[:k]).train()
@@ -158,7 +166,7 @@ class _Segment:
         proximal = group.proximal
         if proximal is not None:
             assert isinstance(proximal.mu, Tensor)
-            proximal = Proximal(proximal.anchor[:k, group.cut :], proximal.mu[:k])
+            proximal = Proximal(proximal.anchor[:k, group.columns], proximal.mu[:k])
         self.proximal = proximal
 
     def _low_rank_rows(self, last: int) -> Sequence[Tensor | None]:
@@ -172,7 +180,7 @@ class _Segment:
 
     def train(self) -> None:
         """All steps of the segment."""
-        group, cut = self.group, self.group.cut
+        group, columns = self.group, self.group.columns
         for t in range(len(self.rows)):
             inputs, outputs = self.forward(t)
             slope = _loss_gradient(group.loss, outputs, self.labels[t], self.losses[t], self.minus)
@@ -181,7 +189,7 @@ class _Segment:
                 slope.mul_(self.shares[t])
             self.backward(t, inputs, slope, 1.0 / self.width if full else 1.0)
             if self.grads is not None:
-                group.rule.step(self.thetas[:, cut:], self.grads[:, cut:], self.state, self.proximal)
+                group.rule.step(self.thetas[:, columns], self.grads[:, columns], self.state, self.proximal)
         if group.loss != "mse":
             self.all_losses.neg_()
 

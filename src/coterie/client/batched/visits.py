@@ -27,7 +27,7 @@ from coterie.client.visit import ClientVisit
 from coterie.core.allocation.buffers import MODEL, BufferPool
 from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
-from coterie.core.references import Best, Estimated, Posterior, walk
+from coterie.core.references import Best, Estimated, Posterior, personal_of, walk
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 
 GROUP = 32  # clients trained together, at most ...
@@ -95,7 +95,7 @@ class BatchedTaskRunner(TaskRunner):
         """Compute the logits of every center for everyone's training samples, and store them for the visits."""
         if self.networks.frozen.mixes:  # one by one: a prediction depends on the other samples of its batch
             return
-        new = [one for one in asked if one.error is None and id(centers) not in one.visit.center_outputs]
+        new = [one for one in asked if one.error is None and (id(centers), None) not in one.visit.center_outputs]
         for some in _portions([one for one in new if one.train is not None]):
             samples = [one.train for one in some if one.train is not None]
             try:
@@ -103,7 +103,7 @@ class BatchedTaskRunner(TaskRunner):
             except (RuntimeError, ValueError):  # samples of different shapes: one by one
                 continue
             for one, part in zip(some, logits.split([len(y) for _, y in samples], 1), strict=True):
-                one.visit.center_outputs[id(centers)] = part
+                one.visit.center_outputs[id(centers), None] = part
 
     def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
         if self.stacked is not None:
@@ -144,6 +144,8 @@ class BatchedTaskRunner(TaskRunner):
         for group in self._groups(ready):
             try:
                 trainings = [one.training for one in group]
+                if trainings[0].span is None:
+                    raise ValueError("what is trained is not one piece of the vector")
                 results: list[TrainingResult | None] = [
                     *train_together(layers, self.networks.loss, trainings, self.blocks)
                 ]
@@ -159,7 +161,7 @@ class BatchedTaskRunner(TaskRunner):
     def _bring_down(self, task: Fit, results: Sequence[TrainingResult | None]) -> None:
         """What the server or the clients' memory gets of a group, in one copy from the device."""
         trained = [result for result in results if result is not None]
-        if task.send or task.save is not None:
+        if task.send or task.save is not None or personal_of(task.start) is not None:
             self.placement.down_together([result.theta for result in trained])
         if task.keeps_optimizer:
             self.placement.down_together([result.state for result in trained])
@@ -259,4 +261,6 @@ def _portions(group: Sequence[_OngoingVisit], of: str = "train") -> Iterator[lis
 
 def _scored_centers(task: Task) -> list[Tensor]:
     """The sets of centers whose losses on a client's samples a task asks for."""
-    return [node.centers for node in walk(task) if isinstance(node, Best | Estimated | Posterior | Score)]
+    scored = (node for node in walk(task) if isinstance(node, Best | Estimated | Posterior | Score))
+    # Centers with a personal section are another model at each client.
+    return [node.centers for node in scored if getattr(node, "personal", None) is None]

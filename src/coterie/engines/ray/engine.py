@@ -101,7 +101,7 @@ class Ray:
         self._ray, self._resources, self._failed, self._silent = ray, resources, 0, 0
         compute, self._gpus = on_gpus(compute, resources.gpus, ray.cluster_resources())
         self.device = compute.device
-        self._row = (model.size, model.dtype)
+        self._size, self._dtype = model.size, model.dtype
         self._actors: list[_Actor] = []
         self._starting: dict[Any, Any] = {}  # by the reference that signals that it is ready
         self._head, self._gone = ray.get_runtime_context().gcs_address, False
@@ -147,7 +147,9 @@ class Ray:
                 assert isinstance(task, Fit)
                 again = partial(self._train_again, stored, number)
                 measure = partial(self._measure, stored, number)
-                models = RayModels(reply.ids, mine, self._row, self, again, task.start, measure)
+                models = RayModels(
+                    reply.ids, mine, (task.sends(self._size), self._dtype), self, again, task.start, measure
+                )
                 replies[number] = dataclasses.replace(reply, sent=models)
         return Outcome(tuple(replies), tuple(missing[c] for c in sorted(missing)))
 

@@ -18,7 +18,7 @@ from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, Sc
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
+from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, Row
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.engines.contract import reason
 from coterie.network.protocol.per_client import check_answers, for_client
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from coterie.core.model import Shaped
     from coterie.training.config import Named
 
-PROTOCOL = 4  # both sides must have the same; Hello and Refusal are the same in all versions
+PROTOCOL = 5  # both sides must have the same; Hello and Refusal are the same in all versions
 HASH = re.compile(r"|[0-9a-f]{64}")  # SHA-256
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
 REASON = 500  # characters
@@ -217,7 +217,7 @@ class Refusal:
 
 TO_CLIENT: tuple[type, ...] = (
     *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Local, ByClient),
-    *(All, Row, Pick, Best, Mix, Own, Estimated, Posterior),
+    *(All, Row, Pick, Best, Mix, Own, Personal, Estimated, Posterior),
 )
 TO_SERVER: tuple[type, ...] = (
     *(ClientInfo, VisitReply, FrozenWanted, Refusal),

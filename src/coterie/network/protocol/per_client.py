@@ -54,7 +54,7 @@ class _Folding:
     def __init__(self, client: int) -> None:
         self.client, self.ids = client, torch.tensor([client])
         self.done: dict[int, Ref | Posterior] = {}
-        self.rows: dict[tuple[int, int], Row] = {}
+        self.rows: dict[tuple[int, int, int], Row] = {}
         self.mixtures: dict[tuple[int, int], All] = {}
 
     def task(self, task: Task) -> Task:
@@ -79,7 +79,9 @@ class _Folding:
         row = pick.row_of(self.client)
         if row is None:
             return Pick(pick.centers[:, :0], pick.labels.only(self.ids))
-        return self.rows.setdefault((id(pick.centers), row), Row(pick.centers[row], row))
+        personal = pick.personal and substitute(pick.personal, self.node)
+        key = id(pick.centers), row, id(pick.personal)
+        return self.rows.setdefault(key, Row(pick.centers[row], row, personal))
 
     def mixture(self, centers: Tensor, weights: ByClient) -> Ref:
         mine = weights.get(self.client)
@@ -114,7 +116,7 @@ def _vectors(task: Task, size: int) -> tuple[int, ...]:
     """Bytes of the vectors in the answer to a task; 0 where there is none."""
     match task:
         case Fit():
-            return tuple(n * torch.float32.itemsize for n in (size if task.send else 0, task.sketch or 0))
+            return tuple(n * torch.float32.itemsize for n in (task.sends(size), task.sketch or 0))
         case Score():
             return (len(task.centers) * WIDEST,)
         case Evaluate():
@@ -158,7 +160,7 @@ def check_answers(
 def _check_fit(answer: FitAnswer, task: Fit, size: int, dtype: torch.dtype) -> None:
     _check_samples(answer.n, 1)
     _check_loss(answer.loss)
-    asked = ("theta", answer.theta, size if task.send else None), ("sketch", answer.sketch, task.sketch)
+    asked = ("theta", answer.theta, task.sends(size) if task.send else None), ("sketch", answer.sketch, task.sketch)
     for what, vector, length in asked:
         if (vector is None) != (length is None):
             raise WireError(
