@@ -22,7 +22,7 @@ from conftest import PAPERS, few
 from coterie.client.answers import Moment
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
-from coterie.core.references import All, Best, Mix, Own, Pick, Posterior, walk
+from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, walk
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
@@ -188,6 +188,7 @@ EVERYONE = torch.arange(10)
 LABELS = ByClient(EVERYONE, torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0]))
 SHARES = ByClient(EVERYONE, torch.rand(10, 3, generator=torch.Generator().manual_seed(2)))
 PRIOR = torch.tensor([0.5, 0.3, 0.2])
+BY_CLASS = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])  # the share of each class in each cluster
 LOCAL = Local(steps=5, batch=4, lr=0.1)
 
 
@@ -210,6 +211,7 @@ TASKS: Mapping[str, list[Task]] = {
     "offset": [fit(offset=Pick(CENTERS, LABELS))],
     "sample-weights": [fit(weights=Posterior(CENTERS, 1, All(PRIOR)))],
     "sample-weights-own-prior": [fit(weights=Posterior(CENTERS, 2, Own("pi", Mix(torch.eye(3), SHARES))))],
+    "sample-weights-by-class": [fit(weights=Posterior(CENTERS, 1, All(PRIOR), BY_CLASS))],
     "everything": [
         fit(
             start=Pick(CENTERS, LABELS),
@@ -241,6 +243,11 @@ TASKS: Mapping[str, list[Task]] = {
     "votes": [Score(CENTERS, "votes")],
     "posterior": [Score(CENTERS, "posterior")],
     "posterior-prior-saved": [Score(CENTERS, "posterior", prior=Own("pi", All(PRIOR)), save="pi")],
+    "posterior-by-class": [Score(CENTERS, "posterior", prior=All(PRIOR), class_shares=BY_CLASS, save="pi")],
+    "classes": [Score(CENTERS, "classes", prior=Own("pi", All(PRIOR)), given=All(THETA), class_shares=BY_CLASS)],
+    "evaluate-mixture-by-class": [
+        Evaluate(tuple(All(c) for c in CENTERS), mixture=Estimated(CENTERS, "posterior", class_shares=BY_CLASS))
+    ],
     "evaluate": [Evaluate((All(THETA),))],
     "evaluate-train": [Evaluate((Best(CENTERS),), split="train")],
     "evaluate-half": [Evaluate((Pick(CENTERS, LABELS),), split="train", half=1)],

@@ -98,6 +98,10 @@ def test_sample_weights_need_all_components() -> None:
     prior = Own("pi", All(torch.full((2,), 0.5)))
     tasks = [fit(All(w), weights=Posterior(components, m, prior)) for m, w in enumerate(components)]
     assert sent(tasks[0]) == sent(*tasks, Score(components, rule="posterior", prior=prior)) == 2 * P + 8
+    shares = torch.full((2, 3), 1 / 3)  # sent once
+    tasks = [fit(All(w), weights=Posterior(components, m, prior, shares)) for m, w in enumerate(components)]
+    asked = Score(components, rule="classes", prior=prior, class_shares=shares)
+    assert sent(*tasks, asked) == 2 * P + 8 + 24
 
 
 def test_a_task_for_others_is_not_sent() -> None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from coterie.core.model import Shaped
     from coterie.training.config import Named
 
-PROTOCOL = 4  # both sides must have the same; Hello and Refusal are the same in all versions
+PROTOCOL = 5  # both sides must have the same; Hello and Refusal are the same in all versions
 HASH = re.compile(r"|[0-9a-f]{64}")  # SHA-256
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
 REASON = 500  # characters

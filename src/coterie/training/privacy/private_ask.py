@@ -147,7 +147,7 @@ def _of_nobody(task: Task) -> Reply:
     """The reply where nobody answered."""
     ids = torch.empty(0, dtype=torch.int64)
     if isinstance(task, Score):
-        return Scored(ids, ids, torch.empty(0, len(task.centers)))
+        return Scored(ids, ids, torch.empty(0, task.width))
     assert isinstance(task, Fit)
     sent = none_of(length_of(task.start), _dtype(task.start)) if task.send else None
     sketch = None if task.sketch is None else torch.empty(0, task.sketch)
