@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
     from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
+    from coterie.methods.clove import CLoVE as CLoVE
     from coterie.methods.composed import Composed as Composed
     from coterie.methods.contract import Admits as Admits
     from coterie.methods.contract import Ask as Ask
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
     from coterie.methods.fedprox import FedProx as FedProx
+    from coterie.methods.fedrc import FedRC as FedRC
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
     from coterie.methods.flhc import FLHC as FLHC
@@ -164,6 +166,7 @@ _HOME = {
     "coterie.methods.cam": ("CAM",),
     "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
+    "coterie.methods.clove": ("CLoVE",),
     "coterie.methods.composed": ("Composed",),
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
@@ -173,6 +176,7 @@ _HOME = {
     "coterie.methods.fedgroup": ("FedGroup",),
     "coterie.methods.fedgrouprox": ("FedGrouProx",),
     "coterie.methods.fedprox": ("FedProx",),
+    "coterie.methods.fedrc": ("FedRC",),
     "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),
     "coterie.methods.flhc": ("FLHC",),

@@ -63,9 +63,7 @@ class Placement:
         if id(node) not in self._up:
             found = substitute(node, self._placed)
             models: dict[str, Tensor | ByClient] = {
-                name: self._model(carried)
-                for name in CARRIED
-                if (carried := getattr(node, name, None)) is not None
+                name: self._model(carried) for name in CARRIED if (carried := getattr(node, name, None)) is not None
             }
             if isinstance(node, Mix) and isinstance(node.weights, ByClient):
                 models["weights"] = ByClient(node.weights.ids, self._model(node.weights.values))
