@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
+    from coterie.clustering.server_optimizers import Adam as Adam
+    from coterie.clustering.server_optimizers import Momentum as Momentum
     from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
@@ -80,7 +82,9 @@ if TYPE_CHECKING:
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
+    from coterie.methods.fedadam import FedAdam as FedAdam
     from coterie.methods.fedavg import FedAvg as FedAvg
+    from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
@@ -135,6 +139,7 @@ if TYPE_CHECKING:
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
     "coterie.clustering.aggregators": ("Robust",),
+    "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
     "coterie.core.adapters": ("Adapters",),
@@ -171,7 +176,9 @@ _HOME = {
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
+    "coterie.methods.fedadam": ("FedAdam",),
     "coterie.methods.fedavg": ("FedAvg",),
+    "coterie.methods.fedavgm": ("FedAvgM",),
     "coterie.methods.fedem": ("FedEM",),
     "coterie.methods.fedgroup": ("FedGroup",),
     "coterie.methods.fedgrouprox": ("FedGrouProx",),

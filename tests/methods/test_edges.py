@@ -35,7 +35,16 @@ from coterie.training.ask import RoundAsk
 LOCAL = Local(steps=5, batch="full", lr=0.5)
 MODEL = Model(lambda: nn.Linear(8, 4))
 NAMES = UNTOLD
-ONE_MODEL = {"local", "fedavg", "fedprox", "ditto", "fedavg+", "fedprox+"}  # everyone in one cluster, by definition
+ONE_MODEL = {
+    "local",
+    "fedavg",
+    "fedprox",
+    "fedavgm",
+    "fedadam",
+    "ditto",
+    "fedavg+",
+    "fedprox+",
+}  # everyone in one cluster, by definition
 SOFT = {"fedem", "fedrc", "fedsoft"}
 APART = {"fesem", "wecfl", "fedgroup", "fedgrouprox", "fl+hc", "composed", "fesem-cam", "wecfl-cam", "fedgroup-cam"}
 SOME = ("halves", "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "cfl", "stocfl", "ifca-cam")  # for every day

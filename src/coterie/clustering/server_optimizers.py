@@ -1,12 +1,12 @@
 """Server optimizers around any method's mean: the step from a cluster's model to its clients' mean is a gradient.
 
-Hsu et al. 2019, arXiv:1909.06335 (FedAvgM) and Reddi et al., ICLR 2021, arXiv:2003.00295 (FedAdam). With D = mean of the
-clients' models - x: momentum v <- beta v + D, x <- x + eta v; Adam m <- beta1 m + (1 - beta1) D, v <- beta2 v +
+Hsu et al. 2019, arXiv:1909.06335 (FedAvgM) and Reddi et al., ICLR 2021, arXiv:2003.00295 (FedAdam). With D = mean of
+the clients' models - x: momentum v <- beta v + D, x <- x + eta v; Adam m <- beta1 m + (1 - beta1) D, v <- beta2 v +
 (1 - beta2) D^2, x <- x + eta m / (sqrt(v) + tau), without correction of the bias, from m = 0 and v = tau^2.
 Statistics (BatchNorm) are no parameters: they are averaged.
 
-Moments belong to a model, not to a number of a cluster: they are found again by the model that they led to. So clusters
-may be renumbered, two that were split from one go on with its moments, and a cluster that nobody answered for keeps both.
+Moments belong to a model, not to a cluster's number: they are found again by the model that they led to. So clusters
+may be renumbered, two that were split from one go on with its moments, and one that nobody answered for keeps both.
 """
 
 from __future__ import annotations
@@ -90,9 +90,8 @@ class OptimizedMean:
     def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
         """Each cluster's model, moved by the optimizer where its clients answered."""
         means = mean_by(labels, replace(reply, aggregator=self._inner), weights, empty)
-        # With noise, who answered must not show in any other way than by what the noisy mean did.
-        moved = (means != empty).any(1) if self.also_of_nobody else _answered(labels, weights, len(empty))
-        out = means.clone()
+        # Nobody answered for a cluster that is as it was. (With noise, labels must not tell: the private mean does.)
+        moved, out = (means != empty).any(1), means.clone()
         for row in torch.nonzero(moved)[:, 0].tolist():
             self._move(empty[row], out[row])
         return out
@@ -112,11 +111,6 @@ class OptimizedMean:
         rows = (row for t in models for row in t.reshape(-1, t.shape[-1]))
         found = {key: self._moments.get(key) for key in map(fingerprint, rows)}
         return {key: moments for key, moments in found.items() if moments is not None}
-
-
-def _answered(labels: Tensor, weights: Tensor, clusters: int) -> Tensor:
-    """Which clusters have clients that count."""
-    return torch.zeros(clusters, dtype=torch.bool).index_fill_(0, labels[weights > 0].long(), True)
 
 
 def packed(moments: Moments) -> dict[str, Any]:

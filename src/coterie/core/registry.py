@@ -115,6 +115,8 @@ METHODS = Catalogue(
         "halves": "coterie.methods.halves:Halves",
         "fedavg": "coterie.methods.fedavg:FedAvg",
         "fedprox": "coterie.methods.fedprox:FedProx",
+        "fedavgm": "coterie.methods.fedavgm:FedAvgM",
+        "fedadam": "coterie.methods.fedadam:FedAdam",
         "local": "coterie.methods.local_only:LocalOnly",
         "given": "coterie.methods.given:Given",
         "oracle": "coterie.methods.oracle:Oracle",

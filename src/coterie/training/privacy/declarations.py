@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.core.errors import CoterieError
+from coterie.methods.fedadam import FedAdam
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedavgm import FedAvgM
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fesem import FeSEM
 from coterie.methods.halves import FIRST, Halves
@@ -68,6 +70,8 @@ class Releases:
 DECLARED: Mapping[type, Releases] = {
     FedAvg: Releases(),
     FedProx: Releases(),
+    FedAvgM: Releases(),
+    FedAdam: Releases(),
     IFCA: Releases(),
     WeCFL: Releases(signals=once, models=True, votes=True),
     FeSEM: Releases(signals=once, models=True, votes=True),
