@@ -33,6 +33,7 @@ def _request() -> VisitRequest:
         Fit(Row(centers[1], 1), Local(steps=3, batch="full"), anchor=All(centers[0]), mu=0.5, save="x"),
         None,
         Score(centers, "posterior", given=Best(centers, All(centers[1]), "accuracy"), prior=All(torch.ones(3) / 3)),
+        Score(centers, "classes", class_shares=torch.ones(3, 2) / 2),
         Evaluate((Mix(centers, Estimated(centers, "votes")), Own("pi", Row(centers[2], 2)))),
     )
     plan = ModelSpec("mlp", '{"hidden": [4]}', (2, 2), 2, "cross_entropy", 4)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
+    from coterie.clustering.server_optimizers import Adam as Adam
+    from coterie.clustering.server_optimizers import Momentum as Momentum
     from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
     from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
+    from coterie.methods.clove import CLoVE as CLoVE
     from coterie.methods.composed import Composed as Composed
     from coterie.methods.contract import Admits as Admits
     from coterie.methods.contract import Ask as Ask
@@ -80,13 +83,16 @@ if TYPE_CHECKING:
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
+    from coterie.methods.fedadam import FedAdam as FedAdam
     from coterie.methods.fedavg import FedAvg as FedAvg
+    from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
     from coterie.methods.fedper import FedPer as FedPer
     from coterie.methods.fedprox import FedProx as FedProx
+    from coterie.methods.fedrc import FedRC as FedRC
     from coterie.methods.fedrep import FedRep as FedRep
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
@@ -139,6 +145,7 @@ if TYPE_CHECKING:
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
     "coterie.clustering.aggregators": ("Robust",),
+    "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
     "coterie.core.adapters": ("Adapters",),
@@ -170,17 +177,21 @@ _HOME = {
     "coterie.methods.cam": ("CAM",),
     "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
+    "coterie.methods.clove": ("CLoVE",),
     "coterie.methods.composed": ("Composed",),
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
+    "coterie.methods.fedadam": ("FedAdam",),
     "coterie.methods.fedavg": ("FedAvg",),
+    "coterie.methods.fedavgm": ("FedAvgM",),
     "coterie.methods.fedbn": ("FedBN",),
     "coterie.methods.fedem": ("FedEM",),
     "coterie.methods.fedgroup": ("FedGroup",),
     "coterie.methods.fedgrouprox": ("FedGrouProx",),
     "coterie.methods.fedper": ("FedPer",),
     "coterie.methods.fedprox": ("FedProx",),
+    "coterie.methods.fedrc": ("FedRC",),
     "coterie.methods.fedrep": ("FedRep",),
     "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -204,6 +204,51 @@ def test_a_prior_of_zero_gives_a_posterior_of_zero() -> None:
     assert scored(Score(BOTH, rule="posterior", prior=All(vector(0, 1)))) == pytest.approx([0, 1])
 
 
+BY_CLASS = torch.tensor([[0.5, 0.5], [0.2, 0.8]])
+
+
+def test_scores_with_class_shares() -> None:
+    """Label 0: (3/4) / (1/2) against (1/4) / (1/5), so 6 : 5. Label 1: (1/4) / (1/2) against (3/4) / (4/5), 8 : 15."""
+    by_class = [2 * 6 / 11, 8 / 23, 2 * 5 / 11, 15 / 23]
+    assert scored(Score(BOTH, rule="classes", class_shares=BY_CLASS)) == pytest.approx(by_class)
+    first = (2 * 6 / 11 + 8 / 23) / 3
+    assert scored(Score(BOTH, rule="posterior", class_shares=BY_CLASS)) == pytest.approx([first, 1 - first])
+    estimated = Evaluate((All(FOR_0), All(FOR_1)), mixture=Estimated(BOTH, "posterior", 1, BY_CLASS))
+    shares = evaluated(estimated).shares
+    assert shares is not None
+    assert shares.tolist() == pytest.approx([first, 1 - first])
+
+
+def test_class_shares_that_are_equal_for_all_centers_change_nothing() -> None:
+    same = torch.tensor([[0.1, 0.9], [0.1, 0.9]])
+    assert scored(Score(BOTH, rule="posterior", class_shares=same)) == pytest.approx([7 / 12, 5 / 12])
+
+
+def test_centers_that_explain_no_more_than_their_class_shares_are_told_apart_by_the_prior_alone() -> None:
+    shares = torch.tensor([[3 / 4, 1 / 4], [1 / 4, 3 / 4]])
+    task = Score(BOTH, rule="posterior", prior=All(vector(0.2, 0.8)), class_shares=shares)
+    assert scored(task) == pytest.approx([0.2, 0.8])
+
+
+def test_more_classes_than_labels_and_fewer() -> None:
+    three = torch.tensor([[0.5, 0.4, 0.1], [0.2, 0.4, 0.4]])
+    assert scored(Score(BOTH, rule="classes", class_shares=three))[2::3] == [0, 0]
+    with raises("task-invalid", match="1 classes, this client has one of number 1"):
+        scored(Score(BOTH, rule="classes", class_shares=three[:, :1]))
+
+
+@pytest.mark.parametrize(
+    "shares", [torch.ones(3, 2), torch.ones(2), torch.zeros(2, 2), torch.full((2, 2), torch.nan), [[1.0], [1.0]]]
+)
+def test_class_shares_that_are_none_are_refused(shares: Any) -> None:
+    with raises("task-invalid", match=r"Posterior.class_shares: .* a row for each of the 2 centers"):
+        Posterior(BOTH, 0, All(vector(0.5, 0.5)), shares)
+    with raises("task-invalid", match=r"Score.class_shares"):
+        Score(BOTH, "posterior", class_shares=shares)
+    with raises("task-invalid", match="needs class_shares"):
+        Score(BOTH, "classes")
+
+
 def test_score_looks_at_training_data() -> None:
     data = Data(column([1], [0]).train, column([1], [1]).test)
     assert scored(Score(BOTH, rule="votes"), data) == [1, 0]
@@ -221,6 +266,15 @@ def test_posterior_weights_by_hand() -> None:
     answer = fitted(Fit(All(EVEN), Local(lr=1.0), weights=weights), column([1, 1], [0, 1]))
     assert answer.theta is not None
     assert answer.theta.tolist() == pytest.approx([1 / 8, -1 / 8])
+
+
+def test_posterior_weights_with_class_shares() -> None:
+    """Component 1: 5/11 for label 0, 15/23 for label 1 (see the scores above)."""
+    weights = Posterior(BOTH, 1, All(vector(0.5, 0.5)), BY_CLASS)
+    answer = fitted(Fit(All(EVEN), Local(lr=1.0), weights=weights), column([1, 1], [0, 1]))
+    step = (5 / 11 - 15 / 23) / 4
+    assert answer.theta is not None
+    assert answer.theta.tolist() == pytest.approx([step, -step])
 
 
 def test_posterior_weights_follow_prior_and_component() -> None:

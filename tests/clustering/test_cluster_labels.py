@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.labels import by_first_member, match_labels, renumber
+from coterie.clustering.labels import by_first_member, cheapest_names, match_labels, renumber
 
 
 def line(*numbers: float) -> Tensor:
@@ -88,3 +88,14 @@ def test_a_limit_takes_an_absent_number_only_when_none_is_left() -> None:
 
 def test_with_no_past_clusters_are_numbered_in_order() -> None:
     assert renumbered([1, 0, 1], [-1, -1, -1], []) == [1, 0, 1]
+
+
+def test_the_cheapest_names_count_every_member() -> None:
+    """Cluster 5 (rows 0, 1) costs 2 + 2 as 0 and 3 + 3 as 2; cluster 9 (row 2) 1 as 0 and 4 as 2. Column 1 is dear.
+
+    So 4 + 4 as 0 and 2, against 6 + 1 as 2 and 0.
+    """
+    costs = torch.tensor([[2.0, 9.0, 3.0], [2.0, 9.0, 3.0], [1.0, 9.0, 4.0]])
+    assert cheapest_names(torch.tensor([5, 5, 9]), costs).tolist() == [2, 2, 0]
+    costs[2, 2] = 2.5  # now 4 + 2.5 against 6 + 1; means would say 2 + 2.5 against 3 + 1
+    assert cheapest_names(torch.tensor([5, 5, 9]), costs).tolist() == [0, 0, 2]

@@ -37,10 +37,13 @@ PLAIN = (
     "local",
     "fedavg",
     "fedprox",
+    "fedavgm",
+    "fedadam",
     "fedavg+",
     "fedprox+",
     "ditto",
     "fedem",
+    "fedrc",
 )  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 

@@ -23,6 +23,7 @@ from coterie import (
     CFL,
     FLHC,
     IFCA,
+    CLoVE,
     Composed,
     Ditto,
     FedAvg,
@@ -33,6 +34,7 @@ from coterie import (
     FedGrouProx,
     FedProx,
     FedProxPlus,
+    FedRC,
     FedSoft,
     FeSEM,
     Local,
@@ -250,7 +252,9 @@ def test_fedgroup_of_one_group_is_fedavg_from_the_warm_start(participation: floa
         IFCA(k=1, local=BATCHES),
         FeSEM(k=1, local=BATCHES, weights="size"),
         WeCFL(k=1, local=BATCHES),
+        CLoVE(k=1, local=BATCHES),
         FedEM(k=1, local=BATCHES),
+        FedRC(k=1, local=BATCHES),
         FedAvgPlus(k=1, local=BATCHES),
         FedProxPlus(k=1, mu=0, local=BATCHES),
         Composed(k=1, local=BATCHES),
@@ -264,6 +268,26 @@ def test_one_cluster_is_fedavg(method: Any, participation: float) -> None:
     (center,) = state if isinstance(state, Tensor) else state.centers
     close(center, final(FedAvg(local=method.local), federation, participation))
     differ(center, final(FedAvg(local=method.local, weights="equal"), federation, participation))
+
+
+@pytest.mark.parametrize("participation", SHARES)
+def test_fedrc_is_fedem_while_its_clusters_have_the_same_classes(participation: float) -> None:
+    """In the first round the shares of all classes are equal; where there is one class only, its share is always 1."""
+    federation = digits(UNEQUAL)
+    one = run(FedRC(k=3, local=BATCHES), federation, participation, rounds=1)[0]
+    other = run(FedEM(k=3, local=BATCHES), federation, participation, rounds=1)[0]
+    close(one.state.centers, other.state)
+    close(one.state.shares.sum(1), torch.ones(3))
+    alike = tuple(dataclasses.replace(d, relabel=torch.zeros(10, dtype=torch.int64)) for d in federation.domains)
+    alike_only = dataclasses.replace(federation, domains=alike)
+    result, memory = run(FedRC(k=3, local=BATCHES), alike_only, participation)
+    close(result.state.centers, final(FedEM(k=3, local=BATCHES), alike_only, participation))
+    close(result.state.shares[:, 0], torch.ones(3))
+    assert all(float(w.sum()) == pytest.approx(1, abs=1e-5) for w in memory.values())
+    differ(
+        final(FedRC(k=3, local=BATCHES), federation, participation).centers,
+        final(FedEM(k=3, local=BATCHES), federation, participation),
+    )
 
 
 @pytest.mark.parametrize("participation", SHARES)

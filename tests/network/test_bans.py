@@ -149,3 +149,11 @@ def test_scores_that_cannot_be_are_refused(rule: Any, scores: list[float]) -> No
         check_answers((ScoreAnswer(3, torch.tensor(scores)),), (Score(torch.zeros(2, 4), rule),), 4)
     fine = {"votes": [0.25, 0.75], "posterior": [0.1, 0.9], "loss": [1e30, 0.0]}[rule]
     check_answers((ScoreAnswer(3, torch.tensor(fine)),), (Score(torch.zeros(2, 4), rule),), 4)
+
+
+def test_sums_by_class_are_of_all_samples_and_of_all_classes() -> None:
+    task = Score(torch.zeros(2, 4), "classes", class_shares=torch.ones(2, 2))
+    check_answers((ScoreAnswer(3, torch.tensor([1.0, 0.5, 1.0, 0.5])),), (task,), 4)
+    for wrong in ([1.0, 0.5, 1.0, 0.6], [4.0, 0.0, -1.0, 0.0], [1.0, 2.0], [1.0, 0.5, 1.0, torch.nan]):
+        with raises("wire-not-finite" if torch.nan in wrong else "wire-answer-invalid", match="scores"):
+            check_answers((ScoreAnswer(3, torch.tensor(wrong)),), (task,), 4)

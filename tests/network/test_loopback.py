@@ -212,6 +212,13 @@ def test_weights_mean_the_same(ref: Ref) -> None:
     compared((Evaluate(models, mixture=ref), Evaluate((Best(CENTERS),), belongs=ref)))
     compared((Fit(All(THETA), LOCAL, weights=Posterior(CENTERS, 1, ref)), Score(CENTERS, "posterior", prior=ref)))
     compared((Score(CENTERS, "posterior", prior=ref, save="pi"), Score(CENTERS, "votes", prior=ref)))
+    shares = torch.linspace(0.1, 1.0, 12).reshape(3, -1)
+    compared(
+        (
+            Fit(All(THETA), LOCAL, weights=Posterior(CENTERS, 1, ref, shares)),
+            Score(CENTERS, "classes", prior=ref, class_shares=shares),
+        )
+    )
 
 
 def test_the_comparison_has_something_to_compare() -> None:

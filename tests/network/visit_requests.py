@@ -20,11 +20,12 @@ CENTERS = torch.arange(12.0).reshape(3, 4)
 def request() -> VisitRequest:
     """One with everything in it."""
     theta = CENTERS[1]
-    posterior = Posterior(CENTERS, 1, Own("pi", Estimated(CENTERS, "posterior")))
+    posterior = Posterior(CENTERS, 1, Own("pi", Estimated(CENTERS, "posterior")), torch.ones(3, 2) / 2)
     tasks = (
         Fit(Row(theta, 1), Local(steps=3, batch="full"), anchor=All(theta), mu=0.5, weights=posterior, save="x"),
         None,
         Score(CENTERS, "posterior", given=Best(CENTERS, All(theta), "accuracy"), prior=All(torch.ones(3) / 3)),
+        Score(CENTERS, "classes", class_shares=torch.ones(3, 2) / 2),
         Evaluate((Mix(CENTERS, Estimated(CENTERS, "votes")), Row(theta, 1)), belongs=Estimated(CENTERS, "votes")),
         Fit(
             Pick(CENTERS, ByClient(torch.tensor([3]), torch.tensor([2]))), Local(), mu=3, optimizer_slot="o", keep=False

@@ -98,6 +98,10 @@ def test_sample_weights_need_all_components() -> None:
     prior = Own("pi", All(torch.full((2,), 0.5)))
     tasks = [fit(All(w), weights=Posterior(components, m, prior)) for m, w in enumerate(components)]
     assert sent(tasks[0]) == sent(*tasks, Score(components, rule="posterior", prior=prior)) == 2 * P + 8
+    shares = torch.full((2, 3), 1 / 3)  # sent once
+    tasks = [fit(All(w), weights=Posterior(components, m, prior, shares)) for m, w in enumerate(components)]
+    asked = Score(components, rule="classes", prior=prior, class_shares=shares)
+    assert sent(*tasks, asked) == 2 * P + 8 + 24
 
 
 def test_a_task_for_others_is_not_sent() -> None:
@@ -174,6 +178,11 @@ WHOLE: dict[str, tuple[Any, list[int], list[int]]] = {
     ),
     # Components that are starts and scored at once; where the mixture begins (2 numbers) only at first.
     "fedem": (coterie.FedEM(k=2), [2 * P + 8, 2 * P], [2 * (P + N) + (8 + N)] * 2),
+    # The shares of two classes in two clusters go out, the sums by class come back.
+    "fedrc": (coterie.FedRC(k=2), [2 * P + 8 + 16, 2 * P + 16], [2 * (P + N) + (16 + N) + (8 + N)] * 2),
+    # All models to compare, then one to train.
+    "clove": (coterie.CLoVE(k=2), [2 * P + P] * 2, [(8 + N) + (P + N)] * 2),
+    "fedavgm": (coterie.FedAvgM(), [P, P], [P + N] * 2),
     # A global warm-up, then all centers and the global model.
     "ifca-cam": (IFCACAM(base=coterie.IFCA(k=2), warmup=1), [P, 3 * P], [P + N, 2 * (P + N)]),
     # The pull to the cluster's model, and the logits of it, need nothing more.

@@ -23,7 +23,7 @@ from coterie.data.targets import TargetScale
 
 ROOM = 0.5  # share of a device's free memory that samples may fill, so that they need not be copied again
 UNKNOWN = 1 << 30  # bytes that they may fill where the device does not say what is free
-CARRIED = ("theta", "centers")  # the fields of tasks and references that are models
+CARRIED = ("theta", "centers", "class_shares")  # the tensors of tasks and references, which are used at a client
 T = TypeVar("T")
 
 
@@ -63,7 +63,7 @@ class Placement:
         if id(node) not in self._up:
             found = substitute(node, self._placed)
             models: dict[str, Tensor | ByClient] = {
-                name: self._model(getattr(node, name)) for name in CARRIED if hasattr(node, name)
+                name: self._model(carried) for name in CARRIED if (carried := getattr(node, name, None)) is not None
             }
             if isinstance(node, Mix) and isinstance(node.weights, ByClient):
                 models["weights"] = ByClient(node.weights.ids, self._model(node.weights.values))

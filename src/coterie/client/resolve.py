@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -35,8 +33,8 @@ class Resolver:
             case Mix(centers, weights):
                 mixture = self.value(weights) if isinstance(weights, ByClient) else self.resolve(weights)[0]
                 return mixture.to(centers) @ centers, None
-            case Estimated(centers, rule, steps):
-                return self._estimate(centers, rule, steps), None
+            case Estimated():
+                return self._estimate(ref), None
             case Own(slot, default):
                 kept = self.kept(slot)
                 if kept is None:
@@ -143,12 +141,13 @@ class Resolver:
         wrong = (logits.argmax(2) != self.data.train[1]) | ~logits.isfinite().all(2)
         return int(wrong.sum(1).argmin())
 
-    def _estimate(self, centers: Tensor, rule: Literal["votes", "posterior"], steps: int) -> Tensor:
-        losses = self.losses(centers, None)
-        if rule == "votes":
+    def _estimate(self, ref: Estimated) -> Tensor:
+        losses = self.losses(ref.centers, None)
+        if ref.rule == "votes":
             return votes(losses)
-        weights = losses.new_full((len(centers),), 1 / len(centers))
-        for _ in range(steps):
+        losses = losses + self.class_logs(ref.class_shares, losses)
+        weights = losses.new_full((len(ref.centers),), 1 / len(ref.centers))
+        for _ in range(ref.steps):
             weights = torch.softmax(weights.log() - losses.T, dim=1).mean(0)
         return weights
 
@@ -173,11 +172,31 @@ class Resolver:
                 self.model_outputs[ref] = self.replica.load(theta).logits(self.data.train[0]).clone()
         return self.model_outputs[ref]
 
+    def class_logs(self, shares: Tensor | None, losses: Tensor) -> Tensor:
+        """log p_k(y) of every training sample (K, n), of the type of the losses; 0 without class shares."""
+        if shares is None:
+            return losses.new_zeros(())
+        y = self.data.train[1]
+        if self.replica.loss != "cross_entropy":
+            raise CoterieError("class_shares: only where labels are classes", code="task-invalid")
+        if int(y.max()) >= shares.shape[1]:
+            raise CoterieError(
+                f"class_shares: {shares.shape[1]} classes, this client has one of number {int(y.max())}",
+                code="task-invalid",
+            )
+        return shares.to(losses).log()[:, y]
+
     def posterior(
-        self, centers: Tensor, prior: Ref | None, given: Ref | None = None, personal: Personal | None = None
+        self,
+        centers: Tensor,
+        prior: Ref | None,
+        given: Ref | None = None,
+        shares: Tensor | None = None,
+        personal: Personal | None = None,
     ) -> Tensor:
         """p(center | sample) for every sample (n, K)."""
-        losses = self.losses(centers, given, personal).T
+        losses = self.losses(centers, given, personal)
+        losses = (losses + self.class_logs(shares, losses)).T
         pi = losses.new_full((len(centers),), 1 / len(centers)) if prior is None else self.resolve(prior)[0]
         found = torch.softmax(pi.log() - losses, dim=1)
         if not bool(found.isfinite().all()):
@@ -188,7 +207,8 @@ class Resolver:
 
     def sample_weights(self, weights: Posterior) -> Tensor:
         """The weight of every training sample (n,)."""
-        return self.posterior(weights.centers, weights.prior)[:, weights.component]
+        found = self.posterior(weights.centers, weights.prior, shares=weights.class_shares)
+        return found[:, weights.component]
 
 
 def _reads(ref: Ref, slot: str) -> bool:

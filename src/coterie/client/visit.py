@@ -171,14 +171,20 @@ class ClientVisit(Resolver):
         return FitAnswer(len(self.data.train[1]), trained.loss, sent, choice, sketched)
 
     def score(self, task: Score) -> ScoreAnswer:
-        if task.rule == "posterior":
-            scores = self.posterior(task.centers, task.prior, task.given, task.personal).mean(0)
+        if task.rule in ("posterior", "classes"):
+            found = self.posterior(task.centers, task.prior, task.given, task.class_shares, task.personal)
+            scores = found.mean(0) if task.rule == "posterior" else self.by_class(found, task)
         else:
             losses = self.losses(task.centers, task.given, task.personal)
             scores = losses.mean(1) if task.rule == "loss" else votes(losses)
         if task.save is not None:
             self.keep(task.save, scores)
         return ScoreAnswer(len(self.data.train[1]), scores)
+
+    def by_class(self, posterior: Tensor, task: Score) -> Tensor:
+        """The sums of p(center | sample) (n, K) over the samples of each class, a row of K * classes numbers."""
+        sums = posterior.new_zeros(task.width // posterior.shape[1], posterior.shape[1])
+        return sums.index_add_(0, self.data.train[1], posterior).T.reshape(-1)
 
     def evaluate(self, task: Evaluate) -> EvaluateAnswer:
         """Predict for the samples of a split, and compare with their labels."""

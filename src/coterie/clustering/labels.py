@@ -72,3 +72,14 @@ def by_first_member(labels: Tensor) -> Tensor:
     used, places = labels.unique(return_inverse=True)
     first = torch.full((len(used),), len(labels)).scatter_reduce(0, places, torch.arange(len(labels)), "amin")
     return first.argsort().argsort()[places]
+
+
+def cheapest_names(labels: Tensor, costs: Tensor) -> Tensor:
+    """Renumber clusters by the one-to-one matching to columns of least total cost; costs (n, K) are of the members."""
+    from scipy.optimize import linear_sum_assignment
+
+    _, labels = labels.unique(return_inverse=True)
+    by_cluster = torch.zeros(int(labels.max()) + 1, costs.shape[1], dtype=torch.float64)
+    by_cluster.index_add_(0, labels, costs.double())
+    _, columns = linear_sum_assignment(by_cluster.numpy())
+    return torch.from_numpy(columns)[labels]

@@ -100,3 +100,9 @@ def _by_name(network: nn.Module, trained: Sequence[str], part: Sequence[str]) ->
             raise CoterieError(f"part: '{name}' {why}.{suggest(name, trained)}", code="model-part-unknown")
         found |= {id(known[one]) for one in these}
     return found
+
+
+def outputs_of(network: nn.Module) -> int:
+    """How many outputs a network has, by its last linear layer, or by its last parameter where it has no such layer."""
+    linear = [m.out_features for m in network.modules() if isinstance(m, nn.Linear)]
+    return linear[-1] if linear else list(network.parameters())[-1].shape[0]

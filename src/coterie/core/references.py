@@ -122,9 +122,11 @@ class Estimated(Reference):
     centers: Tensor  # (K, P)
     rule: Literal["votes", "posterior"]
     steps: int = 10  # of expectation-maximisation
+    class_shares: Tensor | None = None  # (K, classes), see `Posterior`; for posterior only
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
+        check_class_shares(self)
 
 
 @explained
@@ -159,14 +161,19 @@ OneRow: TypeAlias = Pick | Row | Best  # each is one row of the server's centers
 @explained
 @dataclass(frozen=True, eq=False)
 class Posterior(Node):
-    """Weights per sample, computed at the client: p(component | sample) under the prior (FedEM's E-step)."""
+    """Weights per sample, computed at the client: p(component | sample) under the prior (FedEM's E-step).
+
+    With class shares, p_k(y) for each component, the likelihood is exp(-loss) / p_k(y) instead (FedRC's E-step).
+    """
 
     centers: Tensor  # (K, P)
     component: int
     prior: Ref  # a (K,) vector
+    class_shares: Tensor | None = None  # (K, classes), above 0
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
+        check_class_shares(self)
         check_references(self, "prior", required=True)
 
 
@@ -293,6 +300,20 @@ def check_tensor(task: object, name: str) -> None:
     if not isinstance(value, Tensor):
         raise CoterieError(
             f"{type(task).__name__}.{name}: expected a tensor, got {describe_value(value)}", code="task-invalid"
+        )
+
+
+def check_class_shares(task: Any) -> None:
+    """Whether the shares of the classes, where there are any, are a table with a row of positive numbers per center."""
+    shares, many = task.class_shares, len(task.centers)
+    if shares is None:
+        return
+    good = isinstance(shares, Tensor) and shares.ndim == 2 and len(shares) == many and shares.is_floating_point()
+    if not good or not bool(((shares > 0) & shares.isfinite()).all()):
+        raise CoterieError(
+            f"{type(task).__name__}.class_shares: expected a table of positive numbers, a row for each of the {many} "
+            f"centers and a column per class, got {describe_value(shares)}",
+            code="task-invalid",
         )
 
 

@@ -22,6 +22,7 @@ from coterie.core.references import (
     Pick,
     Posterior,
     Ref,
+    check_class_shares,
     check_models,
     check_references,
     check_tensor,
@@ -104,20 +105,32 @@ class Score:
     """How well each center fits the client's training data, a row of K numbers per client.
 
     loss: mean loss. votes: share of samples on which the center is the best (lowest index wins a tie).
-    posterior: mean p(center | sample) under the prior.
+    posterior: mean p(center | sample) under the prior. classes: the sum of p(center | sample) over the samples of each
+    class, K * classes numbers; `class_shares` says how many classes there are.
     """
 
     centers: Tensor  # (K, P)
-    rule: Literal["loss", "votes", "posterior"] = "loss"
+    rule: Literal["loss", "votes", "posterior", "classes"] = "loss"
     given: Ref | None = None
     prior: Ref | None = None  # a (K,) vector; uniform when None
     save: str | None = None  # keep the row at the client under this name
     personal: Personal | None = None  # what stays with the client of each center
     on: Tensor | None = None
+    class_shares: Tensor | None = None  # (K, classes), see `Posterior`; for posterior and classes
 
     def __post_init__(self) -> None:
         check_tensor(self, "centers")
         check_references(self, "given", "prior")
+        check_class_shares(self)
+        if self.rule == "classes" and self.class_shares is None:
+            raise CoterieError("Score: rule='classes' needs class_shares, a table (K, classes)", code="task-invalid")
+
+    @property
+    def width(self) -> int:
+        """How many numbers a client answers."""
+        if self.rule == "classes" and self.class_shares is not None:
+            return self.class_shares.numel()
+        return len(self.centers)
 
 
 @explained

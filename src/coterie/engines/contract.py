@@ -208,7 +208,7 @@ class ReplyBuilder:
                 return Fitted(ids, n, loss, self._theta(number, list(mine)), _choices(fits), sketch)
             case Score():
                 rows = [a.scores for a in mine.values() if isinstance(a, ScoreAnswer)]
-                return Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, len(task.centers)))
+                return Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, task.width))
             case Evaluate():
                 return _evaluated(ids, n, [a for a in mine.values() if isinstance(a, EvaluateAnswer)])
 

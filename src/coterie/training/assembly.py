@@ -22,7 +22,7 @@ from coterie.methods.contract import Method
 from coterie.training import learning_rate
 from coterie.training.adversaries import attacked, hostile_clients, poisoned
 from coterie.training.beginning import recorded_arithmetic
-from coterie.training.checks import check
+from coterie.training.checks import check, check_server_optimizer
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import AttackReport, Event, Listener
 from coterie.training.job import Job
@@ -95,6 +95,7 @@ def assemble(
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
+    check_server_optimizer(method, settings)
     private = planned(method, model, clients, settings)
     if output is not None:
         check_directory(output.path, output.resume)

@@ -13,6 +13,7 @@ from coterie.core.model import Model, loss_of
 from coterie.core.naming import client_name
 from coterie.core.objective import check_objective
 from coterie.data.federation import Federation
+from coterie.methods.optimized_fedavg import OptimizedFedAvg
 from coterie.training.sampling import split_newcomers
 from coterie.training.settings import Settings
 
@@ -37,6 +38,15 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
                 f"newcomers: none of the {who} has test samples; hold some out (test > 0)", code="data-split"
             )
     check_fit(model, federation)
+
+
+def check_server_optimizer(method: object, settings: Settings) -> None:
+    """One optimizer at the server is enough: of the method, or around it."""
+    if settings.server_optimizer is not None and isinstance(method, OptimizedFedAvg):
+        raise CoterieError(
+            f"server_optimizer: {type(method).__name__} has one of its own; leave it out, or write method.name=fedavg",
+            code="config-invalid-value",
+        )
 
 
 def _some_samples(federation: Federation) -> tuple[Tensor, Tensor]:

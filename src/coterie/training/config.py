@@ -225,7 +225,7 @@ def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
     node[last] = value
 
 
-NAMED = ("data", "data.partition", "model", "method", "engine", "aggregator")
+NAMED = ("data", "data.partition", "model", "method", "engine", "aggregator", "server_optimizer")
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from coterie.clustering.server_optimizers import Moments
 from coterie.core.cohort import Roster
 from coterie.core.errors import CoterieError, QuorumError
 from coterie.core.hardware import one_thread
@@ -54,6 +55,7 @@ class Progress(Generic[State]):
     saved: int = 0  # the round of the last checkpoint
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
     ledger: Ledger | None = None  # what privacy has cost so far
+    moments: Moments = field(default_factory=dict)  # of the server optimizer
 
     def is_over(self, rounds: int) -> bool:
         """Whether there is no further round: all are done, it was stopped early, or the privacy budget is spent."""
@@ -114,8 +116,10 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
 
 def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
     """One round: train, evaluate if it is due, tell, and write a checkpoint if one is due."""
-    outcome = do_round(run, progress.state, sampler, progress.done, progress.largest_update, progress.ledger)
-    progress.state, progress.ledger = outcome.state, outcome.ledger
+    outcome = do_round(
+        *(run, progress.state, sampler, progress.done), progress.largest_update, progress.ledger, progress.moments
+    )
+    progress.state, progress.ledger, progress.moments = outcome.state, outcome.ledger, outcome.moments
     if (suspect := outlier(outcome.fits, run.settings.update_bound)) is not None:
         suspects.append(suspect)
     progress.attempts.append(outcome.event.attempts)
@@ -155,7 +159,8 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     if run.directory is not None:
         run.directory.ledger = ledger
     stopping = EarlyStopping(settings, before)
-    return Progress(state, done, before, attempts, largest, stopping, saved=done, ledger=ledger)
+    moments = {} if run.directory is None else run.directory.moments
+    return Progress(*(state, done, before, attempts, largest, stopping), saved=done, ledger=ledger, moments=moments)
 
 
 def _evaluate_round(
@@ -205,7 +210,7 @@ def _save(run: Run[State], progress: Progress[State]) -> None:
         return
     found = progress.evaluation
     tested = found if found is not None and found.split == "test" else None
-    run.directory.ledger = progress.ledger
+    run.directory.ledger, run.directory.moments = progress.ledger, progress.moments
     run.directory.save(progress.state, run.engine.memory, progress.done, tested)
     progress.saved = progress.done
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from torch import Tensor
 
 from coterie.clustering.aggregators import RobustMean
-from coterie.core.aggregation import Defence
+from coterie.clustering.server_optimizers import Moments, OptimizedMean
+from coterie.core.aggregation import Aggregator, Defence
+from coterie.core.codec import pack
 from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.replies import Fitted
@@ -35,6 +37,7 @@ class RoundOutcome(Generic[State]):
     event: RoundDone
     fits: list[tuple[Fit, Fitted]]
     ledger: Ledger | None = None  # where the run has privacy
+    moments: Moments = field(default_factory=dict)  # where it has a server optimizer
 
 
 def do_round(
@@ -44,11 +47,12 @@ def do_round(
     t: int,
     largest_update: float,
     ledger: Ledger | None = None,
+    moments: Moments | None = None,
 ) -> RoundOutcome[State]:
     """Round t, counted from 0. It is repeated with other clients while fewer than the quorum answer.
 
     largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`. ledger: what privacy has cost
-    so far, where the run has any; then updates are clipped, not screened.
+    so far, where the run has any; then updates are clipped, not screened. moments: of the server optimizer.
     """
     began, settings = time.perf_counter(), job.settings
     for attempt in range(settings.retries + 1):
@@ -56,6 +60,7 @@ def do_round(
         roster, ids = sampler.roster, sampler.cohort(t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
+        means = Means(job, moments or {})
         ask = RoundAsk(
             *(job.engine, ids, settings.seed, t),
             quorum=settings.quorum,
@@ -63,14 +68,16 @@ def do_round(
             update_bound=settings.update_bound if ledger is None else 0.0,
             scale=largest_update,
             names=sampler.names,
-            aggregator=robust,
+            aggregator=means.around(robust),
             rule=settings.aggregator,
         )
-        private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt)
+        private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt, means.around)
         job.engine.memory.begin()
         try:
             new = _asked(job, state, cohort, private or ask)
-            done = _outcome(new, cohort, ask, attempt, time.perf_counter() - began)
+            done = replace(
+                _outcome(new, cohort, ask, attempt, time.perf_counter() - began), moments=means.moments_of(new)
+            )
             if private is not None:
                 return _private_outcome(done, private.ledger, roster.ids)
             return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))
@@ -89,9 +96,33 @@ def do_round(
     raise AssertionError("unreachable")
 
 
+class Means:
+    """How the means of one attempt at a round are taken, as far as a server optimizer has to do with it."""
+
+    def __init__(self, job: Job[State], moments: Moments) -> None:
+        self._job, self._moments = job, moments
+        self._optimized: OptimizedMean | None = None
+
+    def around(self, inner: Aggregator | None) -> Aggregator | None:
+        """A mean with the run's server optimizer around it, if it has one."""
+        rule, model = self._job.settings.server_optimizer, self._job.model
+        if rule is None:
+            return inner
+        self._optimized = OptimizedMean(rule, self._moments, model.parameters, inner)
+        return self._optimized
+
+    def moments_of(self, state: object) -> Moments:
+        """The moments of the models in a state."""
+        if self._optimized is None:
+            return {}
+        models = (t for t in pack(state)[1] if t.ndim and t.shape[-1] == self._job.model.size)
+        return self._optimized.kept(t for t in models if t.is_floating_point())
+
+
 def _private_outcome(found: RoundOutcome[State], ledger: Ledger, ids: Tensor) -> RoundOutcome[State]:
     """What may be told of a round with privacy: nothing that single answers show."""
-    return RoundOutcome(found.state, replace(found.event, privacy=ledger.spent(ids)), [], ledger)
+    event = replace(found.event, privacy=ledger.spent(ids))
+    return RoundOutcome(found.state, event, [], ledger, found.moments)
 
 
 def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk | PrivateAsk) -> State:

@@ -95,6 +95,7 @@ def run(
     stop_after: rounds without a lower validation loss after which the run ends.
     aggregator: a robust rule in place of every mean, "geometric-median" or {"name": "trimmed-mean", "share": 0.3} (see
     `coterie.Robust`): updates are also rejected, quarantined and clipped before the method sees them.
+    server_optimizer: "momentum", or {"name": "adam", "eta": 0.1}: an optimizer at the server around every mean.
     attack: simulated, hostile clients: {"share": 0.2, "kind": "sign-flip"} (see `coterie.Attack`); then all scores are
     those of the honest clients.
     privacy: coterie.Privacy(epsilon=8): clip updates and add noise, so that the models are differentially private.

@@ -27,6 +27,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from coterie.client.memory import Memory
+from coterie.clustering import server_optimizers
 from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
@@ -111,6 +112,7 @@ class RunDirectory:
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
         self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
         self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
+        self.moments: server_optimizers.Moments = {}  # of the last checkpoint, or to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"), model.size)
         self._log: LineLog | None = None
@@ -185,6 +187,7 @@ class RunDirectory:
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         self._recorded = set() if len(self.joined) else set(last.also)
         self.spent = last.also.get("privacy")
+        self.moments = server_optimizers.unpacked(last.also.get("moments"))
         return last.state, last.round
 
     def saves(self) -> list[Path]:
@@ -237,6 +240,8 @@ class RunDirectory:
         also: dict[str, Any] = {name: packable(one, *run) for name, one in found.items() if one is not None}
         if self.ledger is not None:
             also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
+        if self.moments:
+            also["moments"] = server_optimizers.packed(self.moments)
         file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
         checkpoint.save(file, state, memory, round, self._belongs, also)
         self._recorded = set(also)

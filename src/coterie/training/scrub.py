@@ -23,6 +23,7 @@ from coterie.methods.stocfl_clusters import Stochastic
 from coterie.training.checkpoint import Checkpoint
 from coterie.training.evaluation_record import made_of, values_of
 
+EVALUATIONS = ("evaluation", "newcomers")  # of what is saved with a state
 OF_CLUSTERS = ("means", "updates")  # fields of states that have a row per cluster: what its clients have in common
 
 
@@ -33,7 +34,10 @@ def without_clients(checkpoint: Checkpoint, ids: Tensor, data: str, weigh: Weigh
     """A checkpoint without these clients. data: the identity of the data without them."""
     gone, seen = set(ids.tolist()), dict[int, Any]()
     memory = {key: t for key, t in checkpoint.memory.items() if int(key.partition("/")[0]) not in gone}
-    also = {name: _evaluation(one, ids, seen, weigh) for name, one in checkpoint.also.items()}
+    also = {
+        name: _evaluation(one, ids, seen, weigh) if name in EVALUATIONS else one
+        for name, one in checkpoint.also.items()
+    }
     state = scrubbed(checkpoint.state, ids, seen)
     return Checkpoint(checkpoint.round, state, memory, also, data, checkpoint.belongs | {"data": data})
 

@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, Strict, model_validator
 
 from coterie.clustering.aggregators import Robust
+from coterie.clustering.server_optimizers import Adam, Momentum, ServerOptimizer
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Share, ShareBelowOne
@@ -16,7 +17,9 @@ from coterie.engines.attacks import Attack
 from coterie.training.privacy.settings import Privacy
 
 Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
-Aggregation = Annotated[Robust, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)]
+BY_NAME = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
+Aggregation = Annotated[Robust, BY_NAME]
+Optimizing = Annotated[ServerOptimizer, BY_NAME]
 Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
@@ -42,6 +45,7 @@ class SettingsOptions(TypedDict, total=False):
     checkpoint_every: int
     keep_checkpoints: int | Literal["all"]
     aggregator: str | Robust | Mapping[str, Any] | None
+    server_optimizer: str | Momentum | Adam | Mapping[str, Any] | None
     attack: Attack | Mapping[str, Any] | None
     privacy: Privacy | None
 
@@ -71,6 +75,7 @@ class Settings:
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
     keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
     aggregator: Aggregation | None = None  # a robust rule in place of every mean: docs/robustness.md
+    server_optimizer: Optimizing | None = None  # momentum or adam around every mean: docs/server-optimizers.md
     attack: Attack | None = None  # simulated: hostile clients, and what they do; scores are of the honest ones
     privacy: Privacy | None = None  # differential privacy of clients (docs/privacy.md)
 

@@ -58,8 +58,9 @@ def _vectors(node: object, client: int) -> dict[tuple[int, int], int]:
         case Mix(centers, ByClient() as weights):  # mixed by the server: one vector
             known = weights.get(client) is not None
             return {(centers.data_ptr(), weights.values.data_ptr()): _size(centers[0])} if known else {}
-    vectors = vectors_of(node)
-    return {} if vectors is None else _rows(vectors)
+    vectors, shares = vectors_of(node), getattr(node, "class_shares", None)
+    found = {} if vectors is None else _rows(vectors)
+    return found if shares is None else found | {(shares.data_ptr(), -1): _size(shares)}
 
 
 def _rows(centers: Tensor) -> dict[tuple[int, int], int]:

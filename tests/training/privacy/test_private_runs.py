@@ -37,6 +37,8 @@ LOCAL = Local(steps=2, batch=5, lr=0.1)
 ACCOUNTED: dict[str, Any] = {
     "fedavg": coterie.FedAvg(local=LOCAL),
     "fedprox": coterie.FedProx(local=LOCAL),
+    "fedavgm": coterie.FedAvgM(local=LOCAL),
+    "fedadam": coterie.FedAdam(local=LOCAL),
     "ifca": coterie.IFCA(k=2, local=LOCAL),
     "wecfl": coterie.WeCFL(k=2, local=LOCAL),
     "fesem": coterie.FeSEM(k=2, local=LOCAL),

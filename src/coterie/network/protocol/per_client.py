@@ -118,7 +118,7 @@ def _vectors(task: Task, size: int) -> tuple[int, ...]:
         case Fit():
             return tuple(n * torch.float32.itemsize for n in (task.sends(size), task.sketch or 0))
         case Score():
-            return (len(task.centers) * WIDEST,)
+            return (task.width * WIDEST,)
         case Evaluate():
             belongs = task.belongs if task.belongs is not None else task.mixture
             return (0 if belongs is None else length_of(belongs) * WIDEST,)
@@ -147,8 +147,8 @@ def check_answers(
                     _check_norm(answer, norm)
                 case Score(), ScoreAnswer():
                     _check_samples(answer.n, 1)
-                    _check_vector(answer.scores, len(task.centers), (dtype, torch.float32), "scores")
-                    _check_scores(answer.scores, task.rule)
+                    _check_vector(answer.scores, task.width, (dtype, torch.float32), "scores")
+                    _check_scores(answer.scores, task.rule, answer.n if task.rule == "classes" else 1)
                 case Evaluate(), EvaluateAnswer():
                     _check_evaluate(answer, task, dtype)
                 case _:
@@ -240,16 +240,15 @@ def _check_vector(vector: object, length: int, dtypes: Sequence[torch.dtype], wh
         raise WireError(f"{what}: NaN or Inf", code="wire-not-finite")
 
 
-def _check_scores(scores: Tensor, rule: str) -> None:
-    """Losses are not negative; votes and posteriors are shares of the samples."""
+def _check_scores(scores: Tensor, rule: str, total: int) -> None:
+    """Losses are not negative; votes and posteriors are shares of the samples, those by class add up to all samples."""
     if rule == "loss" and float(scores.min()) < -ROUNDING:
         raise WireError(
             f"scores: a loss is not negative, this one is {float(scores.min()):.3g}", code="wire-answer-invalid"
         )
-    if rule != "loss" and (float(scores.min()) < -ROUNDING or abs(float(scores.sum()) - 1) > ROUNDING):
-        raise WireError(
-            f"scores: shares from 0 to 1 that sum to 1, not to {float(scores.sum()):.3g}", code="wire-answer-invalid"
-        )
+    summed = float(scores.double().sum())
+    if rule != "loss" and (float(scores.min()) < -ROUNDING or abs(summed - total) > ROUNDING * total):
+        raise WireError(f"scores: from 0 on, and of sum {total}, not {summed:.3g}", code="wire-answer-invalid")
 
 
 def _check_choice(choice: object, refs: Sequence[Ref]) -> None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.core.errors import CoterieError
+from coterie.methods.fedadam import FedAdam
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.fedavgm import FedAvgM
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fesem import FeSEM
 from coterie.methods.halves import FIRST, Halves
@@ -68,6 +70,8 @@ class Releases:
 DECLARED: Mapping[type, Releases] = {
     FedAvg: Releases(),
     FedProx: Releases(),
+    FedAvgM: Releases(),
+    FedAdam: Releases(),
     IFCA: Releases(),
     WeCFL: Releases(signals=once, models=True, votes=True),
     FeSEM: Releases(signals=once, models=True, votes=True),
@@ -76,6 +80,8 @@ DECLARED: Mapping[type, Releases] = {
 REFUSED: Mapping[str, str] = {
     "FedSoft": "every client sends its shares of all clusters, and its own model, again and again",
     "FedEM": "every client sends one model per component; all of them, and its mixture weights, are its data",
+    "FedRC": "every client sends one model per component, and its soft label counts under each of them",
+    "CLoVE": "every client sends its losses under all models, in every round",
     "Ditto": "its personal models never leave the clients, but nobody has worked out what else it releases here",
     "CFL": "it splits by the cosines between single updates, and stops by the largest norm of one of them",
     "StoCFL": "it compares single full gradients of clients, in every round",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.references import Ref, length_of, starts_of, vectors_of, walk
 from coterie.core.replies import Fitted, Reply, Scored
@@ -31,10 +32,19 @@ SKETCH, VOTE, MODELS = 2, 3, 4  # words of the keys that noise is drawn from
 class PrivateAsk:
     """One attempt at a round. `ledger` has what was spent, this attempt included."""
 
-    def __init__(self, ask: RoundAsk, ledger: Ledger, round: int, attempt: int) -> None:
+    def __init__(
+        self,
+        ask: RoundAsk,
+        ledger: Ledger,
+        round: int,
+        attempt: int,
+        around: Callable[[Aggregator], Aggregator | None] | None = None,
+    ) -> None:
+        """around: what is done with private means (a server optimizer): it sees nothing else of the clients."""
         self._ask, self._plan, self._words = ask, ledger.plan, (round, attempt)
         self.ledger = ledger.begun()
         self._mean = PrivateMean(ledger.plan, round, attempt)
+        self._aggregator = self._mean if around is None else around(self._mean)
         self._charged = torch.empty(0, dtype=torch.int64)
         self._calls = 0  # so that no two releases get the same noise
 
@@ -97,7 +107,7 @@ class PrivateAsk:
             loss=torch.full_like(reply.loss, math.nan),
             sent=sent,
             sketch=None if reply.sketch is None else self._sketches(reply.sketch, sketched),
-            aggregator=self._mean,
+            aggregator=self._aggregator,
             start=task.start,
         )
 
@@ -147,7 +157,7 @@ def _of_nobody(task: Task) -> Reply:
     """The reply where nobody answered."""
     ids = torch.empty(0, dtype=torch.int64)
     if isinstance(task, Score):
-        return Scored(ids, ids, torch.empty(0, len(task.centers)))
+        return Scored(ids, ids, torch.empty(0, task.width))
     assert isinstance(task, Fit)
     sent = none_of(length_of(task.start), _dtype(task.start)) if task.send else None
     sketch = None if task.sketch is None else torch.empty(0, task.sketch)

@@ -1,0 +1,110 @@
+"""CLoVE: clients are clustered by their losses under all K models, and the clusters are matched to the models.
+
+Bhatia et al., Clustering via Loss Vector Embeddings, ICML 2026, arXiv:2506.22427. A round:
+1. client i sends L_i = (its mean training loss under model 1..K);
+2. k-means of the L_i into K clusters;
+3. a one-to-one matching of clusters to models of least cost, cost(c, m) = sum of L_i[m] over the clients i of c;
+4. each client trains its cluster's model; a model is the size-weighted mean of its clients', or stays as it is.
+IFCA sends a client to its own least loss. Here a whole cluster moves together and no two share a model, so one good
+model does not attract everyone.
+The server sees K losses per client and round, and per cluster needs the mean of the models only. Two visits per round.
+
+The paper clusters the clients of a round. Here those who are absent count with the losses they sent last: of a few
+clients alone, k-means would make K clusters whatever they are, and a client first met late finds the clusters there.
+`root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector.
+In the authors' code, not in this: random clusters in the first round, and the end of steps 1 to 3 once clusters are
+stable. K unknown: `k=auto` of this library, not the paper's choice by silhouettes in every round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
+from coterie.clustering.labels import cheapest_names
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import Pick
+from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.types import STRICT
+from coterie.methods.auto_k import random_models, takes_auto_k
+from coterie.methods.cluster_count import ClusterCount
+from coterie.methods.contract import Ask
+from coterie.methods.hard_clusters import Clusters, assigned, averaged
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LossClusters(Clusters):
+    """Clusters, and the loss vectors they were made of."""
+
+    losses: ByClient  # (n, K) as each client sent them last
+
+    def places(self) -> Tensor:
+        """The mean loss vector of each cluster (K, K); infinitely far where there is none."""
+        ids, k = self.losses.ids, len(self.centers)
+        return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
+
+
+@takes_auto_k
+@dataclass(frozen=True, config=STRICT)
+class CLoVE:
+    """K models; k-means of clients' losses under all of them, and the least-cost matching of clusters to models."""
+
+    paper: ClassVar[str] = "Bhatia et al. 2026, arXiv:2506.22427"
+
+    k: ClusterCount = 4
+    local: Local = Local()
+    weights: Weighting = "size"
+    root: bool = False  # cluster the square roots of the losses
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
+        """K independent random models."""
+        models = random_models(self.k, model, roster, rng)
+        return LossClusters(models, ByClient.empty(), model.part("all"), ByClient.empty(torch.float32))
+
+    def round(self, state: LossClusters, cohort: Cohort, ask: Ask) -> LossClusters:
+        """Steps 1 to 4; with one model there is nothing to cluster."""
+        if len(state.centers) == 1:
+            ids, state = cohort.ids, assigned(state, cohort.ids, torch.zeros_like(cohort.ids))
+        else:
+            ids, state = self.clustered(state, cohort, ask)
+        reply = ask(Fit(Pick(state.centers, state.labels.only(ids)), local=self.local, on=ids))
+        return averaged(state, reply, reply.chosen, weigh(reply, self.weights))
+
+    def clustered(self, state: LossClusters, cohort: Cohort, ask: Ask) -> tuple[Tensor, LossClusters]:
+        """Steps 1 to 3 for everyone who is there: the clients that answered now, and the new clusters."""
+        new = self.vectors(state.centers, cohort.ids, ask)
+        losses = state.losses.put(new.ids, new.values)
+        there = losses.only(cohort.roster.ids)
+        labels = fresh_kmeans(there.values, len(state.centers), torch.ones(len(there.ids)).double(), cohort.rng)
+        labels = cheapest_names(labels, there.values)
+        return new.ids, assigned(dataclasses.replace(state, losses=losses), there.ids, labels)
+
+    def vectors(self, models: Tensor, ids: Tensor, ask: Ask) -> ByClient:
+        """The loss vectors (n, K) of those of these clients that answer."""
+        reply = ask(Score(models, on=ids))
+        return ByClient(reply.ids, (reply.scores.sqrt() if self.root else reply.scores).float())
+
+    def predictor(self, state: LossClusters) -> Evaluate:
+        """A client predicts with its cluster's model."""
+        return state.predictor()
+
+    def admit(self, state: LossClusters, cohort: Cohort, ask: Ask) -> LossClusters:
+        """A newcomer joins the cluster of the nearest mean loss vector; before there are clusters, the first."""
+        unmet = state.unmet(cohort.ids)
+        if not len(unmet):
+            return state
+        if not len(state.losses.ids):
+            return assigned(state, unmet, torch.zeros_like(unmet))
+        new = self.vectors(state.centers, unmet, ask)
+        state = assigned(state, new.ids, nearest(new.values, state.places()))
+        return dataclasses.replace(state, losses=state.losses.put(new.ids, new.values))
