@@ -102,7 +102,7 @@ def test_wecfl_with_equal_sizes_is_fesem() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["wecfl", "fesem", "ifca"])
+@pytest.mark.parametrize("name", ["wecfl", "fesem", "ifca", "clove"])
 def test_the_four_rotations_are_found(name: str) -> None:
     config = read(None, [f"method.name={name}", "seed=1"])
     result = coterie.run(build_method(config), build_data(config), model="linear", rounds=30, seed=1, evaluate_every=30)
