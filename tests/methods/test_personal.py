@@ -245,9 +245,10 @@ def test_heads_tell_labels_apart_that_one_model_cannot() -> None:
     """Two clients call the sides the other way about: one head for all is at chance, own heads are not."""
     federation, model = points(8), Model(mlp)
     local = Local(epochs=5, batch=4, lr=0.3)
+    methods: dict[str, Method[Any]] = {"fedavg": FedAvg(local=local), "fedper": FedPer(local=local)}
     runs = {
         name: coterie.run(method, federation, model, rounds=10, seed=0).summary.accuracy
-        for name, method in {"fedavg": FedAvg(local=local), "fedper": FedPer(local=local)}.items()
+        for name, method in methods.items()
     }
     assert runs["fedavg"] is not None
     assert runs["fedper"] is not None
@@ -258,10 +259,11 @@ def test_heads_tell_labels_apart_that_one_model_cannot() -> None:
 def test_a_newcomer_fits_a_head_and_keeps_none_of_it() -> None:
     federation, model = points(8), Model(mlp)
     first = federation.take(range(6))
-    result = coterie.run(FedRep(local=Local(epochs=2, batch=4, lr=0.3)), first, model, rounds=8, seed=0)
-    untuned = dataclasses.replace(result.method, tune=0)
+    tuned = FedRep(local=Local(epochs=2, batch=4, lr=0.3))
+    result = coterie.run(tuned, first, model, rounds=8, seed=0)
+    untuned = dataclasses.replace(tuned, tune=0)
     scores = []
-    for method in (result.method, untuned):
+    for method in (tuned, untuned):
         engine = Sequential(model, federation)  # nobody has a head here
         task = dataclasses.replace(method.predictor(result.state), on=torch.tensor([6, 7]))
         (reply,) = engine.visit(Visit((task,), torch.tensor([6, 7]), Moment(0, 0, 0))).replies

@@ -38,7 +38,8 @@ class Networks:
     def __init__(self, model: Model, copy: Callable[[Tensor], Tensor] = torch.clone, compute: Compute = HOST) -> None:
         """copy: how a trained model is taken out of the network that trained it."""
         self.loss, self.copy = model.loss, copy
-        self.trained = model.replica(compute)
+        with torch.inference_mode(mode=False):  # a client may train before it predicts
+            self.trained = model.replica(compute)
         self.frozen = model.replica(compute)  # to predict with while the other one trains
         self.placement = Placement(compute)
 
@@ -118,7 +119,9 @@ class ClientVisit(Resolver):
             rng = generator(0, Purpose.NEWCOMERS, self.client)
             seed_device(self.replica.device, draw_seed(rng))
             only = self.replica.section(personal.section)
-            train(self.networks.trained.load(start), *self.data.train, local, rng, clip=self.clip(local), only=only)
+            with torch.inference_mode(mode=False), torch.enable_grad():  # a prediction may ask for this
+                x, y = (t.clone() if t.is_inference() else t for t in self.data.train)
+                train(self.networks.trained.load(start), x, y, local, rng, clip=self.clip(local), only=only)
             self._tuned[key] = self.networks.trained.theta.clone()
         return self._tuned[key]
 

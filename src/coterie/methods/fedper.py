@@ -7,8 +7,8 @@ The paper's head is the last block or blocks of a ResNet: name them (section=[la
 Its results were not run again: they are curves of ResNet-34 and MobileNet, too large for the CPUs used here.
 It leaves open how heads begin (here: one random head for all) and what a client without one predicts with: here a
 newcomer trains a head on the frozen body for `tune` epochs (as FedRep's authors do after the last round), and keeps
-none of it. With an empty section (section=[]) this is FedAvg; with all of the model in it, as where the model is a
-single layer (all head), local training.
+none of it. With an empty section (section=[]) this is FedAvg; with all of the model in it (where the
+model is a single layer, that is its head), local training.
 """
 
 from __future__ import annotations

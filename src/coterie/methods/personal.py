@@ -2,7 +2,8 @@
 
 Not of one paper, so that no published figure is to be met. FedPer (Arivazhagan et al. 2019) is this around FedAvg; with
 clusters, the members of each share its body and every client has its own head: clusters stand for the inputs
-(rotations, devices), heads for the labels. The wrapped method never sees the section, but works on the rest.
+(rotations, devices), heads for the labels. The wrapped method never sees the section: its models and
+distances are of the rest.
 A client's own head fits the body that it was trained with, so that bodies cannot be compared by it: every client would
 stay where it was once. So where models are compared (IFCA's choice, a newcomer's place), the client first trains a head
 on each of them, with the body frozen, for `tune` epochs from the common start, and keeps none of these. With `tune` 0
