@@ -90,12 +90,13 @@ def test_statistics_are_averaged() -> None:
 
 
 NO_MEAN = {"local", "fedavgm", "fedadam"}  # or with an optimizer of their own
-NAMES = [name for name in METHODS.places if name not in NO_MEAN | {"given", "oracle"}]
+PERSONAL = ("fedper", "fedrep", "fedbn", "personal", "ifca-personal")
+NAMES = [name for name in METHODS.places if name not in NO_MEAN | {"given", "oracle", *PERSONAL}]
 
 
 def made(name: str) -> Any:
     known = {f.name: f.default for f in dataclasses.fields(METHODS.find(name))}
-    options = {k: v for k, v in {"k": 2, "local": SHORT, "warmup": 1, "section": ("3.bias",)}.items() if k in known}
+    options = {k: v for k, v in {"k": 2, "local": SHORT, "warmup": 1}.items() if k in known}
     if "base" in known:
         base = coterie.IFCA() if known["base"] is dataclasses.MISSING else known["base"]
         more = {"k": 2} if hasattr(base, "k") else {}
@@ -116,6 +117,12 @@ def test_around_every_method(name: str) -> None:
     moved = models_of(run(made(name), server_optimizer=Momentum(beta=0.3), **options).state)
     differ = [a.shape != b.shape or not torch.equal(a, b) for a, b in zip(plain, moved, strict=False)]
     assert any(differ)
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_around_parts_of_a_model_it_is_refused(name: str) -> None:
+    with raises("config-invalid-value", match="leaves a part of the model with clients"):
+        run(made(name), server_optimizer=Momentum())
 
 
 @pytest.mark.parametrize("engine", ["batched", "workers"])

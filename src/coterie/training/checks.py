@@ -13,7 +13,9 @@ from coterie.core.model import Model, loss_of
 from coterie.core.naming import client_name
 from coterie.core.objective import check_objective
 from coterie.data.federation import Federation
+from coterie.methods.fedper import FedPer
 from coterie.methods.optimized_fedavg import OptimizedFedAvg
+from coterie.methods.personal import Personalised
 from coterie.training.sampling import split_newcomers
 from coterie.training.settings import Settings
 
@@ -45,6 +47,12 @@ def check_server_optimizer(method: object, settings: Settings) -> None:
     if settings.server_optimizer is not None and isinstance(method, OptimizedFedAvg):
         raise CoterieError(
             f"server_optimizer: {type(method).__name__} has one of its own; leave it out, or write method.name=fedavg",
+            code="config-invalid-value",
+        )
+    if settings.server_optimizer is not None and isinstance(method, FedPer | Personalised):
+        raise CoterieError(
+            f"server_optimizer: {type(method).__name__} leaves a part of the model with clients, and its means are of the "
+            "rest, for which there is no optimizer yet; leave it out, or take a method that shares all of the model",
             code="config-invalid-value",
         )
 
