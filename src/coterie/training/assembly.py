@@ -107,7 +107,7 @@ def assemble(
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
     if settings.attack is not None:
-        say(str(AttackReport(settings.attack.kind, tuple(hostile_clients(clients, settings).tolist()))))
+        say(str(AttackReport(settings.attack.name, tuple(hostile_clients(clients, settings).tolist()))))
     with _opened(engine, model, clients, settings) as opened:
         if config is not None and "device" in config:
             config = {**config, "device": device_of(opened)}

@@ -73,6 +73,7 @@ def go_on(
         if "data" in tree:
             start = _configured(path, tree, more, add, added, listeners, trust)
         else:
+            check_trust({"attack": tree.get("attack") or {}}, trust, path, TRUST)
             request = EngineRequest(engine, workers)
             start = _in_python(path, tree, more, add, federation, added, method, model, request, listeners)
     return start()

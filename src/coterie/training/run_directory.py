@@ -72,11 +72,19 @@ def describe(method: object) -> str:
     return f"{type(method).__qualname__}({', '.join(shown)})"
 
 
+def plain(settings: Any) -> dict[str, Any]:
+    """Settings as a document has them; a function, which only an attack may be, by its name."""
+    found = dataclasses.asdict(settings)
+    if settings.attack is not None:
+        found["attack"]["kind"] = settings.attack.name
+    return found
+
+
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
     free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
+        **{k: repr(v) for k, v in plain(settings).items() if k not in free},
         "method": describe(method),
         "model": model.description,
         "data": clients.identity(),
@@ -267,7 +275,7 @@ class RunDirectory:
     def _write_start(self, arithmetic: str, device: str) -> None:
         from coterie.core.version import versions
 
-        settings = dataclasses.asdict(self._settings)
+        settings = plain(self._settings)
         config = self._config or {"method": describe(self._method), **settings}
         text = yaml.safe_dump(dict(config), sort_keys=False)
         write_durably(self.path / "config.yaml", text)
