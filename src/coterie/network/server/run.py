@@ -21,6 +21,7 @@ from coterie.training.build import build_method, method_and_model, named_model
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
+from coterie.training.privacy.begin import check_with_clients
 from coterie.training.result import Result
 
 
@@ -40,6 +41,7 @@ def train_with_clients(
     keys: the names of clients by their public keys; None if keys are not used. note: where refusals are written down.
     """
     method = build_method(config)
+    check_with_clients(method, config.settings)  # before clients are kept waiting
     registry = ClientRegistry.read(path) if resume else ClientRegistry()
     # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
     kept = config.keep_checkpoints

@@ -37,7 +37,9 @@ def server(
     """
     from coterie.network.flower.need import require_flower
     from coterie.network.server.config import read
+    from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
+    from coterie.training.privacy.begin import check_with_clients
     from coterie.training.run_directory import free_directory
     from coterie.training.trust import check_trust
 
@@ -61,6 +63,7 @@ def server(
     if inspect:
         _inspect(config, words or [], host, port, certs, as_json)
         return
+    check_with_clients(build_method(config), config.settings)  # a mistake is told before anything listens
     path = resume or out or free_directory(config.method.name)
     _run(config, path, host, port, certs, resume is not None, as_json)
 
@@ -99,12 +102,10 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
     from coterie.network.security.key_files import private_files
     from coterie.network.server.config import ServerConfig
     from coterie.tools.cli import console
-    from coterie.training.build import build_method
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 
     assert isinstance(config, ServerConfig)
-    build_method(config)  # a mistake in it is told before anything listens
     if not resume:
         check_free(path)
     done = [event.round for event in read_history(path, config.rounds)]
