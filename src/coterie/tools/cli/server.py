@@ -97,11 +97,12 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
 
     from rich.console import Console
 
-    from coterie.core.termination import by_sigterm, exit_code
+    from coterie.core.termination import exit_code, interruptible
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.network.security.key_files import private_files
     from coterie.network.server.config import ServerConfig
     from coterie.tools.cli import console
+    from coterie.tools.cli.stopping import stopping
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 
@@ -119,9 +120,14 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
         stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with by_sigterm(), private_files(), console.progress(stderr, config.method.name) as listen:
+        with (
+            interruptible(stopping) as interruption,
+            private_files(),
+            console.progress(stderr, config.method.name) as listen,
+        ):
             listeners = [listen] if stderr.is_terminal else [listen, _line_by_line(say)]
-            result = serve(config, path, ServerEndpoint(host, port, certs), resume=resume, listeners=listeners, say=say)
+            where = ServerEndpoint(host, port, certs)
+            result = serve(config, path, where, resume=resume, listeners=listeners, say=say, interruption=interruption)
     except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
         again = f"; go on with: coterie server --resume {path}{trust_words(config.dump())}" if begun else ""
