@@ -118,6 +118,7 @@ class RunDirectory:
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
         self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
+        self.precision = "float32"  # that clients compute in
         self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"))
@@ -288,7 +289,7 @@ class RunDirectory:
             return
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
-        about |= {"arithmetic": arithmetic, "device": device}
+        about |= {"arithmetic": arithmetic, "device": device, "precision": self.precision}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:
