@@ -132,3 +132,17 @@ def test_everything_that_shows_an_attacked_run_says_so(tmp_path: Path) -> None:
     assert "ttack: nan by 25 % of the clients" in headline(read_run(tmp_path / "a"))
     clean = coterie.run("fedavg", CLIENTS, "linear", rounds=1, out=tmp_path / "b")
     assert "ttack" not in headline(read_run(tmp_path / "b")) + str(coterie.clusters(clean))
+
+
+def test_several_labels_per_sample_are_floats() -> None:
+    x, y = np.ones((6, 3)), np.ones((6, 4), dtype=int)
+    with raises("data-labels", match=r"floats .* loss=multilabel"):
+        coterie.Federation.from_arrays([(x, y)])
+    made = coterie.Federation.from_arrays([(x, y.astype(np.float32))] * 2)
+    coterie.run("fedavg", made, coterie.Tuned("linear", loss="multilabel"), rounds=1)
+
+
+@pytest.mark.parametrize("train", [5, (), (3,), None])
+def test_what_is_trained_is_named(train: Any) -> None:
+    with raises("config-invalid-value", match="expected all, head"):
+        coterie.Tuned("linear", train=train)
