@@ -146,3 +146,16 @@ def test_several_labels_per_sample_are_floats() -> None:
 def test_what_is_trained_is_named(train: Any) -> None:
     with raises("config-invalid-value", match="expected all, head"):
         coterie.Tuned("linear", train=train)
+
+
+def test_a_loss_of_a_configuration_may_be_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_loss.py").write_text(
+        "import torch\ndef squares(outputs, y):\n"
+        "    return (outputs.softmax(1) - torch.eye(outputs.shape[1])[y]).square().sum(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_loss  # type: ignore[import-not-found]
+
+    by_name = coterie.run("fedavg", CLIENTS, coterie.Tuned("linear", loss="own_loss:squares"), rounds=1)
+    given = coterie.run("fedavg", CLIENTS, coterie.Tuned("linear", loss=own_loss.squares), rounds=1)
+    assert torch.equal(by_name.state, given.state)
