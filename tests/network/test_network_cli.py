@@ -23,6 +23,7 @@ def flower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coterie.network.flower.need.find_spec", lambda _: object())
 
 
+PRIVATE = ("privacy={epsilon: 8, evaluation: trusted}",)
 CLIENT = ("client", "--server", "127.0.0.1:8000", "--data", "a.npz")
 
 
@@ -36,6 +37,10 @@ CLIENT = ("client", "--server", "127.0.0.1:8000", "--data", "a.npz")
         (("server", "--insecure", "method.name=wecf"), "Did you mean 'wecfl'"),
         (("server", "--insecure", "network.deadlin=3"), "deadline"),
         (("server", "--certs", "nowhere", "--out", "x"), "coterie certs"),
+        (("server", "--insecure", "method.name=ifca", "privacy.epsilon=8"), "privacy.evaluation=trusted"),
+        (("server", "--insecure", "method.name=ifca", *PRIVATE, "checkpoint_every=5"), "checkpoint_every at 1"),
+        (("server", "--insecure", "method.name=cfl", *PRIVATE), "CFL is refused"),
+        (("server", "--insecure", "method.name=ifca", "local.lr=auto", *PRIVATE), "local.lr=auto is refused"),
         (CLIENT, "--key DIR"),
         ((*CLIENT, "--insecure"), "--name"),
         ((*CLIENT, "--insecure", "--name", "a b"), "is not a name"),

@@ -84,7 +84,7 @@ def as_train(train: str | tuple[str, ...] | list[str]) -> Train:
     """A word, or patterns of names; a single pattern may be given without a list."""
     if isinstance(train, str):
         return train if train in WORDS else (train,)  # type: ignore[return-value]
-    if not train or not all(isinstance(one, str) for one in train):
+    if not isinstance(train, tuple | list) or not train or not all(isinstance(one, str) for one in train):
         raise CoterieError(
             f"train: {train!r}: expected {', '.join(WORDS)} or names of parameters, such as [encoder.layer.5, head]",
             code="config-invalid-value",

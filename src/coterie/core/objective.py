@@ -109,7 +109,7 @@ def as_loss(loss: str | Objective | LossFunction) -> AnyLoss:
     """A loss, from its name, an objective, or a function of outputs and labels that gives a loss per sample."""
     if loss in ("cross_entropy", "mse"):
         return loss  # type: ignore[return-value]
-    made: Any = LOSSES.build(loss, {}) if isinstance(loss, str) else loss
+    made: Any = LOSSES.find(loss) if isinstance(loss, str) else loss  # module:function is the loss itself
     made = made() if isinstance(made, type) else made
     if isinstance(made, Objective):
         return made

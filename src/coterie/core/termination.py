@@ -54,6 +54,16 @@ class Interruption:
         """Whether somebody wants it to stop."""
         return self._why is not None
 
+    @property
+    def wish(self) -> KeyboardInterrupt | None:
+        """The wish that waits, if one does."""
+        return self._why
+
+    def heed(self) -> None:
+        """Raise the wish that waits, if one does: for a place that may otherwise wait for ever, and loses nothing."""
+        if self._why is not None:
+            raise self._why
+
     def hear(self, why: KeyboardInterrupt) -> bool:
         """Note the first wish while it is held; every other one is raised. Returns True if it was noted."""
         if not self._held or self.came:

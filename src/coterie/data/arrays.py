@@ -162,7 +162,8 @@ def _outcomes(y: Tensor) -> Tensor:
         return y.reshape(len(y), -1)
     if y.numel() != len(y):
         raise CoterieError(
-            f"data: labels are one whole number per sample, these have shape {tuple(y.shape[1:])} each",
+            f"data: labels are one whole number per sample, these have shape {tuple(y.shape[1:])} each; where a sample "
+            "may have several labels, give them as floats (0.0 or 1.0) and the model loss=multilabel",
             code="data-labels",
         )
     return y.reshape(-1).long()

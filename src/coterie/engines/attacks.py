@@ -1,7 +1,8 @@
 """Attacks as configuration: what hostile clients of a simulation answer, and which clients they are.
 
 An attacker is a function of what it sees to what it says (`AttackView` to `Lie`). It knows every honest answer of the
-visit, which is the worst case that defences are measured against. Your own is named as `module:function`.
+visit, which is the worst case that defences are measured against. Your own is named as `module:function`
+or, in Python, given as the function.
 """
 
 from __future__ import annotations
@@ -125,6 +126,15 @@ KINDS: Mapping[str, tuple[Attacker, float]] = {  # and the default scale
 }
 POISONS = ("label-flip", "backdoor")  # the training data of hostile clients
 POSES = "colluders-as-cluster"
+NO_SCALE = ("nan", "free-rider")  # what they send has no length to choose
+
+
+def name_of(kind: str | Attacker) -> str:
+    """How an attack is called: as it is named, or where the function is."""
+    if isinstance(kind, str):
+        return kind
+    own = kind if hasattr(kind, "__qualname__") else type(kind)
+    return f"{own.__module__}:{own.__qualname__}"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -132,16 +142,30 @@ class Attack:
     """Which share of the clients is hostile, and what they do."""
 
     share: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    kind: str = "sign-flip"  # one of `KINDS`, or the user's own as module:function
+    # One of `KINDS`, or the user's own: module:function or, in Python, the function itself.
+    kind: str | Callable[[AttackView], Lie] = "sign-flip"
     scale: NonNegativeFloat | None = None  # how much longer, or how many deviations; each kind has its own default
     cluster: NonNegativeInt = 0  # colluders-as-cluster: the hidden cluster that they pose as
     target: NonNegativeInt = 0  # backdoor: the class that a trigger is to lead to
 
     @model_validator(mode="after")
     def _known(self) -> Attack:
-        if self.kind not in KINDS and ":" not in self.kind:
+        if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
             raise ValueError(f"kind: unknown attack '{self.kind}'.{suggest(self.kind, KINDS)}")
+        known = self.kind in KINDS
+        ignored = {
+            "scale": self.scale is not None and self.kind in NO_SCALE,
+            "cluster": self.cluster != 0 and known and self.kind != POSES,
+            "target": self.target != 0 and self.kind != "backdoor",
+        }
+        for key in (key for key, found in ignored.items() if found):
+            raise ValueError(f"{key}: '{self.name}' makes no use of it; leave it out")
         return self
+
+    @property
+    def name(self) -> str:
+        """The kind as a word; of a function, module:function."""
+        return name_of(self.kind)
 
     @property
     def poisons(self) -> bool:
@@ -151,10 +175,12 @@ class Attack:
     @property
     def size(self) -> float:
         """The scale, by default that of the kind."""
-        return self.scale if self.scale is not None else KINDS[self.kind][1] if self.kind in KINDS else 1.0
+        return self.scale if self.scale is not None else KINDS[self.name][1] if self.kind in KINDS else 1.0
 
     def attacker(self) -> Attacker:
         """The function of this kind."""
+        if not isinstance(self.kind, str):
+            return self.kind
         if self.kind in KINDS:
             return KINDS[self.kind][0]
         module, _, name = self.kind.partition(":")
@@ -162,7 +188,8 @@ class Attack:
             found: Attacker = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise CoterieError(
-                f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function",
+                f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function or, "
+                "in Python, give the function itself",
                 code="component-not-found",
             ) from None
         if not callable(found):

@@ -77,7 +77,7 @@ class Hostile:
         if not isinstance(lie, Lie) or tuple(lie.updates.shape) != wanted:
             found = tuple(lie.updates.shape) if isinstance(lie, Lie) else f"a {type(lie).__name__}"
             raise CoterieError(
-                f"attack.kind: '{self._attack.kind}' returned {found}; return Lie(updates) with updates {wanted}, "
+                f"attack.kind: '{self._attack.name}' returned {found}; return Lie(updates) with updates {wanted}, "
                 "one per hostile client",
                 code="component-invalid",
             )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.replies import Evaluated
 from coterie.serving.assign import clustered, method_name
+from coterie.training.adversaries import told
 from coterie.training.config import read_file
 from coterie.training.explanation import cluster_models
 from coterie.training.result import Result
@@ -62,6 +63,7 @@ class RunFacts:
     measured_by: Literal["models", "sketches"]
     unplaced: int
     note: str = ""
+    attack: str | None = None  # in words, where some of its clients were hostile
 
 
 def facts_of_result(result: Result[Any]) -> RunFacts:
@@ -77,7 +79,10 @@ def facts_of_result(result: Result[Any]) -> RunFacts:
         clients += _records(result.newcomers.clients, names, {}, True)
     found = None if models is None else models[0].double().numpy()
     method, unplaced = method_name(result), len(result.known) - len(clients)
-    return RunFacts(method, has, tuple(sorted(clients, key=_by_id)), found, "models", unplaced)
+    attack = None if result.attack is None else str(result.attack)
+    hostile = 0 if result.attack is None else len(result.attack.hostile)  # who are never evaluated
+    ordered = tuple(sorted(clients, key=_by_id))
+    return RunFacts(method, has, ordered, found, "models", max(unplaced - hostile, 0), attack=attack)
 
 
 def _by_id(one: ClientRecord) -> int:
@@ -123,6 +128,7 @@ def facts_of_files(path: Path, why: str) -> RunFacts | None:
         "sketches",
         0,
         f"Read from files alone; distances are of sketches of the models ({why}).",
+        told(path, config),
     )
 
 

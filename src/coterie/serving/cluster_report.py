@@ -86,6 +86,7 @@ class ClusterReport:
     unplaced: int  # clients that were not evaluated
     measured_by: Literal["models", "sketches"] | None  # distances between clusters
     note: str = ""
+    attack: str | None = None  # in words, where some of its clients were hostile
 
     def __str__(self) -> str:
         from coterie.serving.cluster_words import words
@@ -137,6 +138,7 @@ def report(facts: RunFacts) -> ClusterReport:
         facts.unplaced,
         facts.measured_by if distances is not None and len(distances[0]) > 1 else None,
         facts.note,
+        facts.attack,
     )
 
 

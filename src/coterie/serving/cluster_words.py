@@ -36,6 +36,8 @@ def words(found: ClusterReport) -> Iterator[str]:
         yield f"{many} clients in {here} cluster{'s' * (here != 1)} ({found.method})."
         for row in found.clusters:
             yield from _cluster(row, found.metric)
+    if found.attack:
+        yield f"{found.attack[0].upper()}{found.attack[1:]}."
     if found.unplaced:
         yield f"{found.unplaced} clients were not evaluated, so their place is not known."
     doubtful = [place for place in found.clients if place.doubts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
+from coterie.engines.attacks import Attack
 from coterie.engines.contract import Engine
 from coterie.engines.hostile import Hostile
 from coterie.engines.sequential import Sequential
@@ -42,6 +43,19 @@ def read_attack(path: Path) -> AttackReport | None:
         return None
 
 
+def told(path: Path, config: Mapping[str, Any]) -> str | None:
+    """What a run's directory says of its attack in words, also before it has ended; None where it had none."""
+    found = read_attack(path)
+    if found is not None:
+        return str(found)
+    attack = config.get("attack")
+    if not isinstance(attack, Mapping):
+        return None
+    kind, share = attack.get("kind", Attack.kind), attack.get("share", Attack.share)
+    how_many = f"{100 * share:g} % of the" if isinstance(share, int | float) else "some"
+    return f"attack: {kind} by {how_many} clients; scores are of the honest ones"
+
+
 def poisoned(federation: Federation, settings: Settings) -> Federation:
     """The data as clients train on it: that of hostile ones may be poisoned."""
     attack = settings.attack
@@ -62,7 +76,7 @@ def attacked(engine: Engine, clients: Clients, settings: Settings, own_engine: b
         return
     if own_engine and attack.poisons:
         raise CoterieError(
-            f"attack.kind: '{attack.kind}' poisons clients' data, which an engine given as an object has already; "
+            f"attack.kind: '{attack.name}' poisons clients' data, which an engine given as an object has already; "
             "name the engine instead",
             code="config-conflict",
         )
@@ -77,9 +91,9 @@ def report(job: Job[Any], state: Any, roster: Roster) -> AttackReport | None:
         return None
     who = tuple(hostile_clients(clients, job.settings).tolist())
     if attack.kind != "backdoor" or not isinstance(clients, Federation):
-        return AttackReport(attack.kind, who)
+        return AttackReport(attack.name, who)
     data = triggered(clients, attack.target)
     engine = Sequential(job.model, data)
     engine.memory = job.engine.memory
     found = evaluate(replace(job, clients=data, engine=engine), state, job.settings.rounds - 1, roster)
-    return AttackReport(attack.kind, who, found.summary.accuracy)
+    return AttackReport(attack.name, who, found.summary.accuracy)

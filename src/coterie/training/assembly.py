@@ -21,7 +21,7 @@ from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
 from coterie.training.adversaries import attacked, hostile_clients, poisoned
-from coterie.training.beginning import recorded_arithmetic
+from coterie.training.beginning import check_precision, recorded_arithmetic
 from coterie.training.checks import check, check_server_optimizer
 from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import AttackReport, Event, Listener
@@ -99,6 +99,8 @@ def assemble(
     private = planned(method, model, clients, settings)
     if output is not None:
         check_directory(output.path, output.resume)
+        if output.resume and isinstance(engine.engine, str):
+            check_precision(output.path, engine.compute.precision)
     config = None if output is None else output.config
     engine = _with_device(engine)
     if engine.engine == "auto" and isinstance(clients, Federation):
@@ -108,7 +110,7 @@ def assemble(
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
     if settings.attack is not None:
-        say(str(AttackReport(settings.attack.kind, tuple(hostile_clients(clients, settings).tolist()))))
+        say(str(AttackReport(settings.attack.name, tuple(hostile_clients(clients, settings).tolist()))))
     with _opened(engine, model, clients, settings) as opened:
         if config is not None and "device" in config:
             config = {**config, "device": device_of(opened)}
@@ -120,6 +122,7 @@ def assemble(
             directory = RunDirectory(
                 *(output.path, method, model, clients, settings, output.resume, config, output.say, also)
             )
+            directory.precision = engine.compute.precision
             if output.resume and not directory.saves():
                 say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         ready = Run(method, model, clients, settings, opened, directory, listeners, final_split, privacy=private)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.errors import CoterieError
 from coterie.core.yaml_text import parse_yaml
 
 
@@ -28,6 +29,29 @@ def recorded_device(path: Path) -> str:
         return str(parse_json((path / "run.json").read_bytes())["device"])
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         return "cpu"
+
+
+def recorded_precision(path: Path) -> str | None:
+    """In which a run began to compute; None where that is not known (a run made in Python by an earlier version)."""
+    try:
+        return str(parse_json((path / "run.json").read_bytes())["precision"])
+    except (OSError, DecodeError, ValueError, KeyError, TypeError):
+        pass
+    try:
+        return str(parse_yaml((path / "config.yaml").read_text(encoding="utf-8"))["precision"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def check_precision(path: Path, precision: str) -> None:
+    """A run keeps its precision: half of it in another one would be the result of neither."""
+    began = recorded_precision(path)
+    if began not in (None, precision):
+        raise CoterieError(
+            f"{path}: the run began with precision={began} and cannot go on with {precision}; write "
+            f"precision={began}, or choose another directory",
+            code="checkpoint-mismatch",
+        )
 
 
 def began_otherwise(path: Path, arithmetic: str, device: str) -> Iterator[str]:

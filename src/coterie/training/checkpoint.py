@@ -34,6 +34,10 @@ from coterie.core.model import Model
 from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"
+KEPT_BECAUSE = {  # rounds are compared only in runs with privacy
+    "rounds": "the noise of a run with privacy was found for its number of rounds",
+    "privacy": "what a run has released of its clients cannot be made more or less private afterwards",
+}
 
 
 class DamagedError(CoterieError):
@@ -166,7 +170,8 @@ def load(
             its, here = _differing(theirs[key], mine)
             raise CoterieError(
                 f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
-                "a resumed run keeps its settings, so leave the change out or choose another directory",
+                f"{KEPT_BECAUSE.get(key, 'a resumed run keeps its settings')}, so leave the change out or choose "
+                "another directory",
                 code="checkpoint-mismatch",
             )
     memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}

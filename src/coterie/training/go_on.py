@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coterie.core.compute import AUTOMATIC, Compute
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.validation import settings_from
@@ -18,6 +19,7 @@ from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage, serving_file
 from coterie.training.assembly import EngineRequest, Output, assemble
+from coterie.training.beginning import recorded_precision
 from coterie.training.build import AnyModel, Components, build_addition, build_data, build_method, named_model
 from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, Tree, read, read_file
@@ -73,7 +75,8 @@ def go_on(
         if "data" in tree:
             start = _configured(path, tree, more, add, added, listeners, trust)
         else:
-            request = EngineRequest(engine, workers)
+            check_trust({"attack": tree.get("attack") or {}}, trust, path, TRUST)
+            request = EngineRequest(engine, workers, compute=_computed(path) if isinstance(engine, str) else AUTOMATIC)
             start = _in_python(path, tree, more, add, federation, added, method, model, request, listeners)
     return start()
 
@@ -98,6 +101,11 @@ def _configured(
     data = _with(path, data, new, config.settings, network)
     made = Components(build_method(config), data, network)
     return partial(execute, config, path, resume=True, components=made, listeners=listeners)
+
+
+def _computed(path: Path) -> Compute:
+    """As the run began, with the device of this machine."""
+    return settings_from(Compute, precision=recorded_precision(path) or AUTOMATIC.precision)
 
 
 def _in_python(

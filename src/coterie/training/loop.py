@@ -107,6 +107,10 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
                 progress.ledger = error.ledger
                 _save(run, progress)
                 break
+            except KeyboardInterrupt as why:
+                if why is not run.interruption.wish:  # the second one
+                    raise
+                break  # it was heeded where clients are waited for: no round is under way
         if run.interruption.came and progress.saved < progress.done:
             _save(run, progress)
     evaluated, newcomers = _evaluate_run(run, sampler, progress)

@@ -73,11 +73,19 @@ def describe(method: object) -> str:
     return f"{type(method).__qualname__}({', '.join(shown)})"
 
 
+def plain(settings: Any) -> dict[str, Any]:
+    """Settings as a document has them; a function, which only an attack may be, by its name."""
+    found = dataclasses.asdict(settings)
+    if settings.attack is not None:
+        found["attack"]["kind"] = settings.attack.name
+    return found
+
+
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
     free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in dataclasses.asdict(settings).items() if k not in free},
+        **{k: repr(v) for k, v in plain(settings).items() if k not in free},
         "method": describe(method),
         "model": model.description,
         "data": clients.identity(),
@@ -111,6 +119,7 @@ class RunDirectory:
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
         self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
+        self.precision = "float32"  # that clients compute in
         self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
         self.moments: server_optimizers.Moments = {}  # of the last checkpoint, or to be saved with the next one
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
@@ -272,7 +281,7 @@ class RunDirectory:
     def _write_start(self, arithmetic: str, device: str) -> None:
         from coterie.core.version import versions
 
-        settings = dataclasses.asdict(self._settings)
+        settings = plain(self._settings)
         config = self._config or {"method": describe(self._method), **settings}
         text = yaml.safe_dump(dict(config), sort_keys=False)
         write_durably(self.path / "config.yaml", text)
@@ -285,7 +294,7 @@ class RunDirectory:
             return
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
-        about |= {"arithmetic": arithmetic, "device": device}
+        about |= {"arithmetic": arithmetic, "device": device, "precision": self.precision}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:

@@ -140,6 +140,7 @@ def start(
             stdout=log,
             stderr=log,
             pass_fds=files,
+            start_new_session=True,  # Ctrl-C is for this process, which may still need the other one
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from coterie.core.errors import CoterieError
+from coterie.core.termination import Interruption
 from coterie.network.flower import guard, processes
 from coterie.network.flower.grid_transport import FlowerTransport, LinkDownError
 from coterie.network.flower.internals import (
@@ -256,17 +257,18 @@ def serve(
     resume: bool = False,
     listeners: Sequence[Listener] = (),
     say: Callable[[str], None] = lambda _: None,
+    interruption: Interruption | None = None,
 ) -> Result[Any]:
     """Listen and train with the clients that connect, until all rounds are done."""
     check_not_shared(path)
-    audit = AuditLog(path / AUDIT_LOG)
+    audit, interruption = AuditLog(path / AUDIT_LOG), interruption or Interruption()
+    told: dict[str, Any] = {"listeners": listeners, "say": say, "note": audit.note, "interruption": interruption}
     while True:
         try:
             with _listening(config, at, path / FLOWER, say, audit) as (transport, keys):
-                return train_with_clients(
-                    *(transport, config, path), resume=resume, keys=keys, listeners=listeners, say=say, note=audit.note
-                )
+                return train_with_clients(transport, config, path, resume=resume, keys=keys, **told)
         except (LinkDownError, httpx.HTTPError) as error:
+            interruption.heed()
             say(f"{error}; a new one goes on from the last round")
             resume = (path / "config.yaml").is_file()
             time.sleep(AGAIN)

@@ -18,6 +18,7 @@ from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.naming import client_name
 from coterie.core.tasks import Task
+from coterie.core.termination import Interruption
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
 from coterie.network.protocol.messages import (
     PROTOCOL,
@@ -85,8 +86,7 @@ class NetworkEngine:
 
         keep_rounds: how many rounds the server may go back; clients keep their states since then. note: the audit log.
         """
-        self.memory = Memory()
-        self.traffic = Traffic()
+        self.memory, self.traffic, self.interruption = Memory(), Traffic(), Interruption()
         self.network: ModelSpec | None = None  # the model that clients train; set before the first visit
         self.frozen: Callable[[], Tensor] | None = None  # the bytes of what is frozen of it, for clients that need them
         self.registry, self._transport, self._settings, self._keys = registry, transport, network, keys
@@ -100,6 +100,7 @@ class NetworkEngine:
         """Before a round: wait until enough clients are connected, and register new ones."""
         began, told = time.monotonic(), -1
         while True:
+            self.interruption.heed()
             self._greet()
             many = len(self.registry.here) or len(self._pending.first)
             if many >= self._settings.clients and self.registry.shape is not None:
@@ -335,11 +336,9 @@ class NetworkEngine:
         return found
 
     def _send(self, messages: list[Outgoing], keep_for: float) -> list[str | None]:
-        if not messages:
-            return []
         self.traffic.messages += len(messages)
         self.traffic.down += sum(message.payload.size for message in messages)
-        return self._transport.send(messages, keep_for)
+        return self._transport.send(messages, keep_for) if messages else []
 
     def _drop_disconnected(self, waiting: dict[str, _Asked], missing: dict[int, Missing]) -> None:
         """Do not wait for clients that are no longer connected."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
+from coterie.core.termination import Interruption
 from coterie.methods.fedavg import FedAvg
 from coterie.network.protocol.messages import model_spec
 from coterie.network.security.audit import AuditEntry, no_audit
@@ -21,6 +22,7 @@ from coterie.training.build import build_method, method_and_model, named_model
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
+from coterie.training.privacy.begin import check_with_clients
 from coterie.training.result import Result
 
 
@@ -34,22 +36,25 @@ def train_with_clients(
     listeners: Sequence[Listener] = (),
     say: Callable[[str], None] = lambda _: None,
     note: Callable[[AuditEntry], None] = no_audit,
+    interruption: Interruption | None = None,
 ) -> Result[Any]:
     """Wait for clients, build the model for their data, and train.
 
     keys: the names of clients by their public keys; None if keys are not used. note: where refusals are written down.
+    interruption: a wish to stop, which waits until the round is over and saved, but not for clients to connect.
     """
     method = build_method(config)
+    check_with_clients(method, config.settings)  # before clients are kept waiting
     registry = ClientRegistry.read(path) if resume else ClientRegistry()
     # Clients keep their state as far back as the oldest checkpoint that the server may resume from.
     kept = config.keep_checkpoints
     keep_rounds = config.rounds if kept == "all" else kept * config.checkpoint_every
     engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say, note=note)
+    interruption = engine.interruption = interruption or Interruption()
     model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
-    with assemble(
-        *(method, model, registry, config.settings, EngineRequest(engine), output), listeners=listeners, say=say
-    ) as run:
+    parts = (method, model, registry, config.settings, EngineRequest(engine), output)
+    with assemble(*parts, listeners=listeners, say=say, interruption=interruption) as run:
         registry.path = path
         return train(run)
 

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -39,6 +39,7 @@ from coterie.tools.cli import export as export_model
 from coterie.tools.cli.forget import forget
 from coterie.tools.cli.going_on import BackTo, More, With, prepared
 from coterie.tools.cli.options import AsJson, Device, Out, Resume, Trust, Words, check_resume
+from coterie.tools.cli.stopping import stopping
 from coterie.tools.cli.watch import watch
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _run(
 
     try:
         with (
-            interruptible(_stopping) as interruption,
+            interruptible(stopping) as interruption,
             console.progress(stderr, config.method.name) as listen,
             ExitStack() as opened,
         ):
@@ -247,12 +248,6 @@ def _run(
         )
         sys.stderr.write(f"interrupted; {again}\n")
         raise typer.Exit(exit_code(why)) from None
-
-
-def _stopping() -> None:
-    """Said from a signal handler, which may have come while a stream was being written to: so past the streams."""
-    with suppress(OSError):
-        os.write(2, b"\nstopping after this round; once more to stop at once\n")
 
 
 def _print_json(value: object) -> None:

@@ -37,7 +37,9 @@ def server(
     """
     from coterie.network.flower.need import require_flower
     from coterie.network.server.config import read
+    from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
+    from coterie.training.privacy.begin import check_with_clients
     from coterie.training.run_directory import free_directory
     from coterie.training.trust import check_trust
 
@@ -61,6 +63,7 @@ def server(
     if inspect:
         _inspect(config, words or [], host, port, certs, as_json)
         return
+    check_with_clients(build_method(config), config.settings)  # a mistake is told before anything listens
     path = resume or out or free_directory(config.method.name)
     _run(config, path, host, port, certs, resume is not None, as_json)
 
@@ -94,17 +97,16 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
 
     from rich.console import Console
 
-    from coterie.core.termination import by_sigterm, exit_code
+    from coterie.core.termination import exit_code, interruptible
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.network.security.key_files import private_files
     from coterie.network.server.config import ServerConfig
     from coterie.tools.cli import console
-    from coterie.training.build import build_method
+    from coterie.tools.cli.stopping import stopping
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 
     assert isinstance(config, ServerConfig)
-    build_method(config)  # a mistake in it is told before anything listens
     if not resume:
         check_free(path)
     done = [event.round for event in read_history(path, config.rounds)]
@@ -118,9 +120,14 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
         stderr.print(line, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
     try:
-        with by_sigterm(), private_files(), console.progress(stderr, config.method.name) as listen:
+        with (
+            interruptible(stopping) as interruption,
+            private_files(),
+            console.progress(stderr, config.method.name) as listen,
+        ):
             listeners = [listen] if stderr.is_terminal else [listen, _line_by_line(say)]
-            result = serve(config, path, ServerEndpoint(host, port, certs), resume=resume, listeners=listeners, say=say)
+            where = ServerEndpoint(host, port, certs)
+            result = serve(config, path, where, resume=resume, listeners=listeners, say=say, interruption=interruption)
     except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
         again = f"; go on with: coterie server --resume {path}{trust_words(config.dump())}" if begun else ""

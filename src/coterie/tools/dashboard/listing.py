@@ -20,7 +20,14 @@ LISTED = (
     "clients.json",
     "status.json",
 )  # what a line of the list is made of
-DRAWN = (*LISTED, "trace.jsonl", "newcomers.json", "sketch.safetensors", "privacy.json")  # and what figures are
+DRAWN = (
+    *LISTED,
+    "trace.jsonl",
+    "newcomers.json",
+    "sketch.safetensors",
+    "privacy.json",
+    "attack.json",
+)  # and what figures are
 Signature = tuple[tuple[int, int] | None, ...]
 
 

@@ -63,6 +63,8 @@ def about_run(key: str, record: RunRecord) -> list[Any]:
     if record.problem is not None:
         said.append(html.P(f"{STATUS[record.status].capitalize()}: {record.problem}", className="problem"))
     said += [html.P(f"Warning: {text}", className="problem") for text in record.warnings]
+    if record.attack is not None:
+        said.append(html.P(f"{record.attack[0].upper()}{record.attack[1:]}.", className="problem"))
     if not record.rounds_done:
         said.append(html.P("No round has been finished, so there is nothing to draw.", className="soft"))
     if record.data:

@@ -68,11 +68,17 @@ def headline(record: RunRecord) -> str:
     facts = [f"seed {record.seed}" if record.seed is not None else "", record.started or "", str(record.path)]
     lines = [f'<p>{status(record)} <span class="soft">{text(" · ".join(filter(None, facts)))}</span></p>']
     if record.problem:
-        lines.append(f'<p class="problem">{text(record.problem[0].upper() + record.problem[1:])}.</p>')
+        lines.append(f'<p class="problem">{text(_sentence(record.problem))}</p>')
     lines += [f'<p class="problem" role="alert">Warning: {text(found)}.</p>' for found in record.warnings]
+    if record.attack:
+        lines.append(f'<p class="problem">{text(_sentence(record.attack))}</p>')
     if record.data:
         lines.append(f'<p class="soft">{text(record.data)}</p>')
     return "".join(lines)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def key_figures(record: RunRecord) -> str:

@@ -22,6 +22,7 @@ from coterie.tools.report.tables import Curve as Curve
 from coterie.tools.report.tables import Sketch as Sketch
 from coterie.tools.report.tables import Trail as Trail
 from coterie.training import status as run_status
+from coterie.training.adversaries import told
 
 Status = Literal["done", "running", "stopped", "failed", "empty", "broken"]
 Split = Literal["test", "validation"]  # of each client's samples, which scores are of
@@ -55,6 +56,7 @@ class RunRecord:
     names: Mapping[int, str]  # of the clients that have names
     warnings: tuple[str, ...] = ()  # what is wrong with it though it has ended
     epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
+    attack: str | None = None  # in words, where some of its clients were hostile
 
     def label(self, client: int) -> str:
         """A client's name, or its number where it has none: for axes and tables."""
@@ -171,6 +173,7 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         names=tables.read_names(path) | tables.names_in(clients.value) | tables.names_in(newcomers.value),
         warnings=read_warnings(path),
         epsilon=_epsilon(path),
+        attack=told(path, settings),
     )
 
 

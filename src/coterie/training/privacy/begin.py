@@ -11,8 +11,27 @@ from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.training.privacy.ledger import Ledger
-from coterie.training.privacy.plan import PrivacyPlan, plan
+from coterie.training.privacy.plan import PrivacyPlan, budget, plan
 from coterie.training.settings import Settings
+
+
+def check_with_clients(method: Any, settings: Settings) -> None:
+    """What a server can refuse before it listens: everything but what the network is, which clients' data decide."""
+    if settings.privacy is None:
+        return
+    if settings.privacy.evaluation != "trusted":
+        raise CoterieError(
+            "privacy: with real clients, the scores that they send in evaluations are not covered by epsilon. If the "
+            "server and its run directory are trusted with them, write privacy.evaluation=trusted",
+            code="privacy-evaluation",
+        )
+    if settings.checkpoint_every != 1:
+        raise CoterieError(
+            "privacy: with real clients every round must be saved before its models are sent out, or a server that "
+            "crashed would forget what it has spent; leave checkpoint_every at 1",
+            code="config-conflict",
+        )
+    budget(method, settings, 0, simulated=False)
 
 
 def planned(method: Any, model: Model, clients: Clients, settings: Settings) -> PrivacyPlan | None:
@@ -20,18 +39,8 @@ def planned(method: Any, model: Model, clients: Clients, settings: Settings) -> 
     if settings.privacy is None:
         return None
     simulated = isinstance(clients, Federation)
-    if not simulated and settings.privacy.evaluation != "trusted":
-        raise CoterieError(
-            "privacy: with real clients, the scores that they send in evaluations are not covered by epsilon. If the "
-            "server and its run directory are trusted with them, write privacy.evaluation=trusted",
-            code="privacy-evaluation",
-        )
-    if not simulated and settings.checkpoint_every != 1:
-        raise CoterieError(
-            "privacy: with real clients every round must be saved before its models are sent out, or a server that "
-            "crashed would forget what it has spent; leave checkpoint_every at 1",
-            code="config-conflict",
-        )
+    if not simulated:
+        check_with_clients(method, settings)
     key = settings.seed if simulated else secrets.randbits(128)
     return plan(method, model, settings, key, simulated=simulated)
 

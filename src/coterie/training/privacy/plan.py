@@ -82,17 +82,24 @@ def plan(method: Any, model: Model, settings: Settings, key: int, *, simulated: 
 
     key: what noise is drawn from. simulated: whether all clients are there from the first round on.
     """
-    asked = settings.privacy
-    if asked is None:
+    if settings.privacy is None:
         return None
-    require_accounting()
-    releases = declared(method)
+    found = budget(method, settings, key, simulated=simulated)
     if model.size != model.parameters:
         raise CoterieError(
             "privacy: the network keeps running statistics (batch normalisation), which noise would ruin; "
             "use a network without them",
             code="privacy-model",
         )
+    return found
+
+
+def budget(method: Any, settings: Settings, key: int, *, simulated: bool) -> PrivacyPlan:
+    """The plan of a run with privacy whatever its network is."""
+    asked = settings.privacy
+    assert asked is not None
+    require_accounting()
+    releases = declared(method)
     share = None
     if settings.sampling == "poisson" and not releases.any_signal:
         share = float(settings.participation)
