@@ -96,7 +96,8 @@ class _Samples:
         self.offset = None if training.offset is None else training.offset.contiguous()
         self.weights = None if training.weights is None else training.weights.contiguous()
         y = training.y.contiguous()
-        self.classes, self.values = (y, None) if loss == "cross_entropy" else (None, y)
+        self.classes = y if loss == "cross_entropy" else None
+        self.values = None if loss == "cross_entropy" else y
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
@@ -142,4 +143,4 @@ class LanesNetworks:
 
 def _labels_fit(y: Tensor, outputs: int) -> bool:
     """Whether all labels are classes; torch names the others."""
-    return y.dtype == torch.int64 and y.ndim == 1 and 0 <= int(y.min()) and int(y.max()) < outputs
+    return y.dtype == torch.int64 and y.ndim == 1 and int(y.min()) >= 0 and int(y.max()) < outputs

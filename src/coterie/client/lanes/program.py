@@ -14,6 +14,7 @@ from coterie.core.model import Model, layers_in_order
 
 CONVOLUTION, ACTIVATION, DENSE = range(3)
 LARGEST_KERNEL = 15
+Numbers = dict[str, int]
 
 
 class Place(ctypes.Structure):
@@ -77,11 +78,14 @@ class _Writer:
         shape = self.tensors[-1].shape
         return (math.prod(shape), 1, 1) if self.flat else shape
 
-    def add(self, kind: int, shape: tuple[int, int, int], **numbers: int | float) -> None:
+    def add(self, kind: int, shape: tuple[int, int, int], weight: int = 0, bias: int = -1, *more: Numbers) -> None:
         (c, h, w), (f, r, k) = self.shape, shape
         sizes = {"channels": c, "height": h, "width": w, "filters": f, "rows": r, "columns": k}
-        defaults = {"bias": -1, "pool_h": 1, "pool_w": 1, "need_slope": int(bool(self.ops))}
-        self.ops.append(Op(kind=kind, **{**defaults, **sizes, **numbers}))
+        common = {"weight": weight, "bias": bias, "pool_h": 1, "pool_w": 1, "need_slope": int(bool(self.ops))}
+        op = Op(kind=kind, **sizes, **common)
+        for name, value in (pair for numbers in more for pair in numbers.items()):
+            setattr(op, name, value)
+        self.ops.append(op)
         self.tensors.append(_Tensor(shape))
 
     def at(self, tensor: torch.Tensor | None) -> int:
@@ -108,10 +112,9 @@ class _Writer:
         self.tensors[-1].border = pw
         self.add(
             *(CONVOLUTION, (module.out_channels, rows, columns)),
-            **dict(zip(("kernel_h", "kernel_w", "pad_h", "pad_w"), (kh, kw, ph, pw), strict=True)),
-            **dict(zip(("by_filter", "by_channel", "by_row", "by_column"), apart, strict=True)),
-            weight=self.at(module.weight),
-            bias=self.at(module.bias),
+            *(self.at(module.weight), self.at(module.bias)),
+            Numbers(zip(("kernel_h", "kernel_w", "pad_h", "pad_w"), (kh, kw, ph, pw), strict=True)),
+            Numbers(zip(("by_filter", "by_channel", "by_row", "by_column"), apart, strict=True)),
         )
         self.tensors[-1].slope_border = kw - 1 - pw
         return True
@@ -120,30 +123,20 @@ class _Writer:
         known = module.affine and module.track_running_stats and module.momentum is not None
         if not known or self.flat or module.num_features != self.shape[0] or not self.ops:
             return False
-        assert module.running_mean is not None
-        assert module.running_var is not None
-        assert module.momentum is not None
-        self.add(
-            *(ACTIVATION, self.shape),
-            norm=1,
-            scale=self.at(module.weight),
-            shift=self.at(module.bias),
-            mean=self.at(module.running_mean),
-            variance=self.at(module.running_var),
-            epsilon=module.eps,
-            momentum=module.momentum,
-        )
+        own = (module.weight, module.bias, module.running_mean, module.running_var)
+        places = Numbers(zip(("scale", "shift", "mean", "variance"), map(self.at, own), strict=True))
+        self.add(ACTIVATION, self.shape, 0, -1, places)
+        last = self.ops[-1]
+        last.norm, last.epsilon, last.momentum = 1, module.eps, module.momentum
         return True
 
     def pool(self, module: nn.MaxPool1d | nn.MaxPool2d) -> bool:
         size, stride = _plane(module.kernel_size), _plane(module.stride)
-        plain = _plane(module.padding)[1] == 0 and _plane(module.dilation)[1] == 1 and not module.ceil_mode
+        plain = _all(module.padding, 0) and _all(module.dilation, 1) and not module.ceil_mode
         if self.flat or not self.ops or size != stride or not plain or module.return_indices:
             return False
         if type(module) is nn.MaxPool1d:
             size = (1, size[1])
-        if type(module) is nn.MaxPool2d and (module.padding not in (0, (0, 0)) or module.dilation not in (1, (1, 1))):
-            return False
         c, h, w = self.shape
         shape = (c, h // size[0], w // size[1])
         if min(shape) < 1:
@@ -164,7 +157,7 @@ class _Writer:
         return True
 
     def _joins(self, what: str) -> bool:
-        """Whether this is computed with the last operation: norm, then pooling and ReLU, whose order does not matter."""
+        """Whether the last operation computes this too: norm, then pooling and ReLU, whose order does not matter."""
         last = self.ops[-1]
         return last.kind == ACTIVATION and (not last.relu if what == "relu" else last.pool_h * last.pool_w == 1)
 
@@ -180,7 +173,7 @@ class _Writer:
         if not self.flat or self.shape[0] != module.in_features:
             return False
         weight, bias = self.at(module.weight), self.at(module.bias)
-        self.add(DENSE, (module.out_features, 1, 1), weight=weight, bias=bias)
+        self.add(DENSE, (module.out_features, 1, 1), weight, bias)
         return True
 
     def identity(self, _: nn.Identity) -> bool:
@@ -191,7 +184,8 @@ class _Writer:
     def program(self) -> Program:
         """Give every tensor its room."""
         at = common = 0
-        values, slopes = [], []
+        values: list[Place] = []
+        slopes: list[Place] = []
         for tensor in self.tensors:
             for border, places in ((tensor.border, values), (tensor.slope_border, slopes)):
                 c, h, w = tensor.shape
@@ -251,6 +245,10 @@ def _plane(size: int | tuple[int, ...]) -> tuple[int, int]:
     """A size for height and width; of a signal's only one, the width."""
     many = (size, size) if isinstance(size, int) else tuple(size)
     return (1, many[0]) if len(many) == 1 else (many[0], many[1])
+
+
+def _all(size: int | tuple[int, ...], value: int) -> bool:
+    return set(size if isinstance(size, tuple) else (size,)) == {value}
 
 
 def _padding(module: nn.Conv1d | nn.Conv2d) -> tuple[int, int] | None:
