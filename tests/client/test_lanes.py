@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from coterie.client.answers import ClientTasks, Moment
+from coterie.client.batched.visits import BatchedTaskRunner
+from coterie.client.lanes import library as native
 from coterie.client.lanes.library import library
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks
+from coterie.client.runner import TaskRunner
 from coterie.client.training import LocalTraining, train
 from coterie.client.updates import Proximal
 from coterie.core.local import Local
 from coterie.core.model import Model
+from coterie.core.references import All
+from coterie.core.tasks import Fit
+from coterie.data.federation import Federation
 from coterie.zoo import CNN, CNN1D, LeNet
 
 compiled = pytest.mark.skipif(library() is None, reason="no C++ compiler here")
@@ -163,15 +171,38 @@ def test_what_the_compiled_code_must_not_read() -> None:
     networks, training = LanesNetworks(model), _training(model, IMAGE, Local(batch=8))
     outside = training.y.clone()
     outside[0] = 4
-    for wrong in (
+    unreadable: tuple[dict[str, Any], ...] = (
         {"y": outside},
         {"y": training.y.int()},
         {"x": training.x.double()},
         {"start": training.start[1:]},
         {"offset": torch.zeros(23, 3)},
+        {"weights": torch.ones(22)},
         {"x": training.x[:0], "y": training.y[:0]},
-    ):
+    )
+    for wrong in unreadable:
         assert networks.for_training(replace(training, **wrong)) is None
+
+
+@compiled
+def test_models_of_another_size_are_refused() -> None:
+    model = Model.of(NETWORKS["lenet"][0])
+    training = _training(model, IMAGE, Local())
+    with pytest.raises(ValueError, match=f"network of {model.size}"):
+        _network(model, training).outputs(training.start[None, 1:], training.x)
+
+
+@compiled
+def test_a_lone_sample_without_a_variance_is_named_by_torch() -> None:
+    """A BatchNorm that sees one value of a channel: the batched engine reports what the sequential one reports."""
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+    model = Model.of(network)
+    x, y = np.ones((1, 1, 3, 3), np.float32), np.zeros(1, np.int64)
+    federation = Federation.from_arrays([(x, y, x, y)], outputs=2)
+    call = ClientTasks(0, (Fit(All(model.init(np.random.default_rng(0))), Local(batch=1)),), {})
+    for runner in (TaskRunner(model), BatchedTaskRunner(model)):
+        (found,) = runner.visit_all([call], federation, Moment(0, 0, 0))
+        assert "more than 1 value per channel" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +232,49 @@ def _fresh() -> Iterator[None]:
 @pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize(("name", "value"), [("COTERIE_LANES", "off"), ("CXX", "no-such-compiler"), ("CXX", "false")])
 def test_without_a_compiler_everything_is_left_to_torch(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert LanesNetworks(Model.of(NETWORKS["lenet"][0])).of(IMAGE) is None
+
+
+@compiled
+@pytest.mark.usefixtures("_fresh")
+def test_what_is_built_is_private_and_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert library() is not None
+    (built,) = (tmp_path / "coterie" / "lanes").iterdir()
+    assert [place.stat().st_mode & 0o077 for place in (built, built.parent)] == [0, 0]
+    before = built.stat().st_mtime_ns
+    library.cache_clear()
+    assert library() is not None
+    assert built.stat().st_mtime_ns == before
+
+
+@compiled
+@pytest.mark.usefixtures("_fresh")
+def test_nothing_is_loaded_from_where_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "coterie" / "lanes"
+    place.mkdir(parents=True)
+    place.chmod(0o777)
+    assert library() is None
+    assert not list(place.iterdir())
+    library.cache_clear()
+    place.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    place.symlink_to(tmp_path / "elsewhere")
+    assert library() is None
+
+
+@compiled
+@pytest.mark.usefixtures("_fresh")
+def test_another_processor_gets_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # quickly built
+    assert library() is not None
+    monkeypatch.setattr(native, "_processor", lambda: "flags: fewer")
+    library.cache_clear()
+    assert library() is not None
+    assert len(list((tmp_path / "coterie" / "lanes").iterdir())) == 2

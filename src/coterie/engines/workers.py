@@ -163,6 +163,8 @@ class Workers:
         self._job = _Job(model, federation, BatchedTaskRunner if batched else TaskRunner, compute)
         self._chunks = CHUNKS if batched else CHUNKS_PER_WORKER * workers
         self._workers: list[_Worker] = []
+        if batched:
+            BatchedTaskRunner.prepare(model, federation.input_shape, compute)
         for _ in range(workers):
             self._workers.append(_Worker(self._job, self._workers))
 

@@ -49,7 +49,18 @@ class BatchedTaskRunner(TaskRunner):
         whole = compute.low_precision is None
         self.layers = layers_of(model) if whole else None
         self.stacked = stack_models(model) if whole else None
-        self.lanes = LanesNetworks(model) if whole and self.placement.host and self.layers is None else None
+        self.lanes = LanesNetworks(model) if self._may_compile(model, compute) else None
+
+    @staticmethod
+    def _may_compile(model: Model, compute: Compute) -> bool:
+        on_host = torch.device(compute.device).type == "cpu"
+        return on_host and compute.low_precision is None and layers_of(model) is None
+
+    @classmethod
+    def prepare(cls, model: Model, shape: tuple[int, ...], compute: Compute) -> None:
+        """Before processes are started: what all of them use is compiled once, and here."""
+        if cls._may_compile(model, compute):
+            LanesNetworks(model).of(shape)
 
     def visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
@@ -65,7 +76,7 @@ class BatchedTaskRunner(TaskRunner):
     def _visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
     ) -> list[VisitResult | Exception]:
-        evaluated = evaluate_together(self.networks, calls, source, self._logits)
+        evaluated = evaluate_together(self.networks, calls, source, self.logits)
         if evaluated is not None:
             return [answer if isinstance(answer, Exception) else VisitResult((answer,), {}) for answer in evaluated]
         visits = [_OngoingVisit(self, call, source, moment) for call in calls]
@@ -114,9 +125,9 @@ class BatchedTaskRunner(TaskRunner):
     def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
         if self.stacked is not None and self._in_lanes(x) is None:
             return self.stacked.logits(centers, x)
-        return self._logits(centers, x)
+        return self.logits(centers, x)
 
-    def _logits(self, thetas: Tensor, x: Tensor) -> Tensor:
+    def logits(self, thetas: Tensor, x: Tensor) -> Tensor:
         """The logits (G, n, outputs) of models (G, P)."""
         network = self._in_lanes(x)
         if network is not None and thetas.dtype == torch.float32:
@@ -139,7 +150,7 @@ class BatchedTaskRunner(TaskRunner):
             for some in ([one] for one in group) if self.networks.frozen.mixes else _portions(group, of="test"):
                 try:
                     whole = torch.cat([one.samples[0] for one in some])
-                    logits = self._logits(torch.stack([theta for theta, _ in some[0].resolved]), whole)
+                    logits = self.logits(torch.stack([theta for theta, _ in some[0].resolved]), whole)
                     parts = logits.split([len(one.samples[1]) for one in some], 1)
                 except (RuntimeError, ValueError):
                     for one in some:
@@ -176,10 +187,10 @@ class BatchedTaskRunner(TaskRunner):
         """Train one client in compiled code, or as the sequential engine does."""
         assert self.lanes is not None
         work, choice, seed = visit.prepare(task, number)
-        network = self.lanes.for_training(work)
-        if network is None:
+        network, least = self.lanes.for_training(work), self.networks.trained.least_batch(work.x)
+        if network is None or len(work.y) < least:  # torch names what is wrong
             return visit.train(task, work, choice, seed)
-        trained = network.train(work, self.networks.trained.least_batch(work.x))
+        trained = network.train(work, least)
         return visit.finish(task, replace(trained, theta=self.networks.copy(trained.theta)), choice)
 
     def _bring_down(self, task: Fit, results: Sequence[TrainingResult | None]) -> None:

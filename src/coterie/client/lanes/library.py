@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -19,7 +20,7 @@ from pathlib import Path
 import platformdirs
 
 NATIVE = Path(__file__).parent / "native"
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-shared", "-fPIC")
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-strict-aliasing", "-shared", "-fPIC")
 SWITCH = "COTERIE_LANES"  # "off": always torch
 PATIENCE = 120  # seconds that the compiler may take
 
@@ -58,27 +59,39 @@ def _built(compiler: str) -> Path:
     found = hashlib.sha256("\n".join([*command, machine, _processor(), _version(compiler)]).encode())
     for file in sorted(NATIVE.iterdir()):
         found.update(file.read_bytes())
-    place = Path(platformdirs.user_cache_dir("coterie")) / "lanes" / f"{found.hexdigest()[:24]}.so"
+    place = Path(platformdirs.user_cache_dir("coterie")).absolute() / "lanes" / f"{found.hexdigest()[:24]}.so"
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _check_private(place.parent)
     if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / "lanes.so"
             words = [*command, "-o", str(made), str(NATIVE / "lanes.cpp")]
-            subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
+            subprocess.run(words, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+            made.chmod(0o700)
             made.replace(place)  # at once, whatever other processes do at the same time
+    _check_private(place)
     return place
+
+
+def _check_private(place: Path) -> None:
+    """Code is loaded from nowhere that anyone else could write to."""
+    found = place.lstat()
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or writable:
+        raise PermissionError(f"{place}: others may write to it")
 
 
 def _version(compiler: str) -> str:
     """A compiler's file, as it is now."""
-    stat = Path(compiler).resolve().stat()
-    return f"{Path(compiler).resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    file = Path(compiler).resolve()
+    return f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}"
 
 
 def _processor() -> str:
     """What the processor can do: a home directory may be shared by different machines."""
+    own = f"{platform.processor()} {platform.node()}"  # where this is not known, the machine itself
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+        return own
+    return next((line for line in lines if line.startswith(("flags", "Features"))), own)

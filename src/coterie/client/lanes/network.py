@@ -67,6 +67,8 @@ class LanesNetwork:
     def outputs(self, thetas: Tensor, x: Tensor) -> Tensor:
         """The outputs (G, n, outputs) of all models (G, P) for all samples, in evaluation."""
         program, part = self.program, self._part()
+        if thetas.shape[1:] != (self.size,):
+            raise ValueError(f"models of {tuple(thetas.shape[1:])} numbers for a network of {self.size}")
         thetas, x = thetas.contiguous(), x.contiguous()
         found = torch.empty(len(thetas), len(x), program.outputs)
         self._make_room(min(part, len(x)))
@@ -137,8 +139,9 @@ class LanesNetworks:
         numbers = [x, training.start, *(t for t in (training.offset, training.weights) if t is not None)]
         plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in numbers)
         shaped = training.offset is None or training.offset.shape == (len(y), outputs)
-        whole = training.start.shape == (network.size,)
-        return network if labels and plain and shaped and whole and network.fits(largest) else None
+        weighted = training.weights is None or training.weights.shape == (len(y),)
+        whole = training.start.shape == (network.size,) and len(x) == len(y)
+        return network if labels and plain and shaped and weighted and whole and network.fits(largest) else None
 
 
 def _labels_fit(y: Tensor, outputs: int) -> bool:
