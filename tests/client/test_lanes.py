@@ -215,8 +215,9 @@ def test_a_lone_sample_without_a_variance_is_named_by_torch() -> None:
         [nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, momentum=None), nn.Flatten(), nn.Linear(3 * 15 * 16, 4)],
         [nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Dropout(), nn.Linear(3 * 15 * 16, 4)],
         [nn.Flatten(), nn.Linear(2 * 17 * 18, 4)],
+        [nn.Conv2d(2, 48, 3), nn.Conv2d(48, 48, 15), nn.Flatten(), nn.Linear(48 * 2, 4)],
     ],
-    ids=["stride", "groups", "tanh", "overlapping", "cumulative", "dropout", "dense"],
+    ids=["stride", "groups", "tanh", "overlapping", "cumulative", "dropout", "dense", "wide"],
 )
 def test_networks_with_other_layers_are_left_to_torch(layers: list[nn.Module]) -> None:
     assert LanesNetworks(Model.of(nn.Sequential(*layers))).of(IMAGE) is None

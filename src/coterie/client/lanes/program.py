@@ -14,6 +14,7 @@ from coterie.core.model import Model, layers_in_order
 
 CONVOLUTION, ACTIVATION, DENSE = range(3)
 LARGEST_KERNEL = 15
+WIDEST = 32 * 64  # channels x filters of a convolution; beyond, torch has full vectors too, and is as fast
 Numbers = dict[str, int]
 
 
@@ -99,7 +100,7 @@ class _Writer:
             return False
         kernel, pad = _plane(module.kernel_size), _padding(module)
         simple = {*module.stride, *module.dilation} == {1} and pad is not None and max(kernel) <= LARGEST_KERNEL
-        if not simple or module.in_channels != self.shape[0]:
+        if not simple or module.in_channels != self.shape[0] or module.in_channels * module.out_channels > WIDEST:
             return False
         assert pad is not None
         (kh, kw), (ph, pw) = kernel, pad
