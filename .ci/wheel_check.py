@@ -24,6 +24,8 @@ NEEDED = (
     "coterie/py.typed",
     "coterie/tools/dashboard/assets/style.css",
     "coterie/network/flower/app_template/pyproject.toml",
+    "coterie/client/lanes/native/lanes.cpp",
+    "coterie/client/lanes/native/vectors.h",
 )
 
 

@@ -32,13 +32,17 @@ QUICK = {"W1": 4, "W2": 1, "W3": 1, "W4": 2}  # rounds
 
 
 def command(name: str, work: Workload, place: Path, environments: Path) -> list[str]:
-    """How a contender is started. `coterie-workers:1` is the engine `workers` with one worker."""
+    """How a contender is started. `coterie-workers:1` is the engine `workers` with one worker, `coterie-batched@torch`
+    the engine `batched` without compiled code."""
     if name in PLAIN:
         more = [] if name == "plain" else ["--no-loader"]
         return [sys.executable, str(PEER_SCRIPTS / "plain.py"), str(place), *more]
     if name.startswith("coterie-"):
-        engine, _, workers = name.removeprefix("coterie-").partition(":")
-        return [sys.executable, str(PEER_SCRIPTS / "ours.py"), work.name, engine, *([workers] if workers else [])]
+        whole, _, how = name.removeprefix("coterie-").partition("@")
+        engine, _, workers = whole.partition(":")
+        before = ["env", "COTERIE_LANES=off"] if how == "torch" else []
+        script = str(PEER_SCRIPTS / "ours.py")
+        return [*before, sys.executable, script, work.name, engine, *([workers] if workers else [])]
     peer, _, processes = name.partition("-")
     if peer not in PEERS:
         raise typer.BadParameter(f"{name}: known are {', '.join((*PLAIN, *OURS, *OTHERS))}")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score, normalized_mutual_info_score
 from torch import Tensor
 
 from conftest import vector
@@ -50,6 +50,14 @@ def test_agreement_is_symmetric_and_at_most_one(pairs: list[tuple[int, int]]) ->
     assert (there.ari, there.nmi) == pytest.approx((back.ari, back.nmi))
     assert there.ari <= 1 + 1e-9
     assert -1e-9 <= there.nmi <= 1 + 1e-9
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5)), min_size=1, max_size=30))
+def test_agreement_is_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    one, other = np.array(pairs).T
+    found = agreement(one, other)
+    assert found.ari == pytest.approx(adjusted_rand_score(one, other), abs=1e-12)
+    assert found.nmi == pytest.approx(normalized_mutual_info_score(one, other), abs=1e-12)
 
 
 def test_agreement_by_hand() -> None:

@@ -183,3 +183,11 @@ def test_what_cannot_be_is_told(what: str) -> None:
 def test_what_is_no_partition_is_told(partition: Any, hint: str) -> None:
     with raises("component-invalid", match=rf"data\.partition: .* is not a partition; {hint}"):
         federate("digits", partition)
+
+
+def test_digits_are_scikit_learns() -> None:
+    from sklearn.datasets import load_digits
+
+    found, raw = Digits()(), load_digits()
+    np.testing.assert_array_equal(found.x[:, 0].numpy(), raw.images)
+    np.testing.assert_array_equal(found.y.numpy(), raw.target)

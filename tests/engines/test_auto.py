@@ -14,6 +14,7 @@ from torch import nn
 
 import coterie
 from coterie.client.answers import EvaluateAnswer, Moment
+from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.runner import TaskRunner
 from coterie.core.local import Local
 from coterie.core.metrics import by_client
@@ -66,12 +67,12 @@ def test_evaluation_together_is_evaluation_one_by_one() -> None:
         task = Evaluate(
             (Pick(centers, ByClient(ids, ids % 3)), Pick(centers, ByClient(ids, ids // 6))), average=average
         )
-        runner = TaskRunner(model)
+        runner = BatchedTaskRunner(model)
         calls = [ClientTasks(client, (task,), {}) for client in range(12)]
-        together = evaluate_together(runner.networks, calls, FEDERATION)
+        together = evaluate_together(runner.networks, calls, FEDERATION, runner.logits)
         assert together is not None
         for client, mine in enumerate(together):
-            theirs = runner.visit((task,), client, FEDERATION.client(client), {}, Moment(0, 0, 0)).answers[0]
+            theirs = TaskRunner(model).visit((task,), client, FEDERATION.client(client), {}, Moment(0, 0, 0)).answers[0]
             assert isinstance(mine, EvaluateAnswer)
             assert isinstance(theirs, EvaluateAnswer)
             assert (mine.n, mine.choice, mine.accuracy) == pytest.approx((theirs.n, theirs.choice, theirs.accuracy))
@@ -81,13 +82,13 @@ def test_evaluation_together_is_evaluation_one_by_one() -> None:
 def test_a_row_nobody_has_is_told_one_by_one() -> None:
     from coterie.client.answers import ClientTasks
     from coterie.client.batched.evaluate import evaluate_together
-    from coterie.client.visit import Networks
     from coterie.core.client_table import ByClient
 
     model = named_model("linear", {}, FEDERATION)
     centers = model.init(np.random.default_rng(0))[None]
     task = Evaluate((Pick(centers, ByClient(torch.arange(2), torch.tensor([0, 5]))),))
-    assert evaluate_together(Networks(model), [ClientTasks(c, (task,), {}) for c in range(2)], FEDERATION) is None
+    runner, calls = BatchedTaskRunner(model), [ClientTasks(c, (task,), {}) for c in range(2)]
+    assert evaluate_together(runner.networks, calls, FEDERATION, runner.logits) is None
 
 
 # ------------------------------------------------------------------------------------------------------ the rule

@@ -65,7 +65,10 @@ class ClientVisit(Resolver):
                 return self.evaluate(task)
 
     def fit(self, task: Fit, number: int) -> FitAnswer:
-        work, choice, seed = self.prepare(task, number)
+        return self.train(task, *self.prepare(task, number))
+
+    def train(self, task: Fit, work: LocalTraining, choice: int | None, seed: int) -> FitAnswer:
+        """Train as prepared; seed: of what the network draws."""
         seed_device(self.replica.device, seed)
         loss, state = train(
             self.networks.trained.load(work.start),

@@ -8,9 +8,9 @@ __version__ = "0.1.0"
 def versions() -> dict[str, str]:
     """What a result depends on besides its configuration."""
     import platform
+    from importlib.metadata import version
 
     import numpy
-    import sklearn
     import torch
 
     return {
@@ -18,6 +18,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "scikit-learn": sklearn.__version__,
+        "scikit-learn": version("scikit-learn"),
         "platform": platform.platform(),
     }

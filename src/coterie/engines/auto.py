@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from coterie.client.batched.forward import stack_models
 from coterie.client.batched.layers import layers_of
+from coterie.client.lanes.program import program_of
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.data.federation import Federation
@@ -67,6 +68,8 @@ def _arithmetic(model: Model, federation: Federation) -> tuple[str, str]:
         return "sequential", "clients with much data are computed one by one"
     if layers_of(model) is not None:
         return "batched", "dense layers: clients are trained together"
+    if program_of(model, federation.input_shape, 1) is not None:
+        return "batched", "small convolutions: samples are computed side by side"
     if stack_models(model) is not None:
         return "batched", "convolutions in a row: clients' models are scored together"
     return "sequential", "the network's layers can only be computed one client at a time"

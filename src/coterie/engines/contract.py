@@ -129,6 +129,11 @@ def device_of(engine: object) -> str:
     return str(getattr(engine, "device", "cpu"))
 
 
+def idle_seconds(engine: object) -> float:
+    """How long the processes of an engine had nothing to do during its visits so far, on average; 0 without any."""
+    return float(getattr(engine, "idle_seconds", 0.0))
+
+
 def reason(error: BaseException) -> str:
     """Why a client is missing, in one line."""
     text = " ".join(str(error).split())

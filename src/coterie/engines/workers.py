@@ -11,6 +11,7 @@ import contextlib
 import multiprocessing
 import signal
 import sys
+import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -129,6 +130,7 @@ class _Worker:
         mine, theirs = context.Pipe()
         self.channel = Channel(mine, TYPES)
         self.chunk: tuple[int, ...] = ()
+        self.given = 0.0  # when it got the chunk
         forked = context.get_start_method() == "fork"
         inherited = [w.channel.pipe for w in others] + [mine] if forked else []
         self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
@@ -163,6 +165,9 @@ class Workers:
         self._job = _Job(model, federation, BatchedTaskRunner if batched else TaskRunner, compute)
         self._chunks = CHUNKS if batched else CHUNKS_PER_WORKER * workers
         self._workers: list[_Worker] = []
+        self.idle_seconds = 0.0  # see `contract.idle_seconds`
+        if batched:
+            BatchedTaskRunner.prepare(model, federation.input_shape, compute)
         for _ in range(workers):
             self._workers.append(_Worker(self._job, self._workers))
 
@@ -172,6 +177,7 @@ class Workers:
         missing: dict[int, Missing] = {}
         keeps: dict[int, Mapping[str, Tensor]] = {}
         deaths = Counter[int]()  # of the workers that had each client
+        began, worked = time.perf_counter(), 0.0
         chunks = deque(make_chunks(visit.ids, self._n[visit.ids], self._chunks))
         sent = _BeginVisit(restrict(visit, visit.ids))
         for worker in self._workers:
@@ -191,6 +197,7 @@ class Workers:
                 except (EOFError, OSError):
                     chunks.extend(self._replace(worker, sent, deaths, missing))
                     continue
+                worked += time.perf_counter() - worker.given
                 # The worker continues with its next chunk (and its other lane) while this one is read.
                 clients, worker.chunk = worker.chunk, ()
                 if worker.process.is_alive():
@@ -201,6 +208,7 @@ class Workers:
                     else:
                         answers.add(client, result.answers)
                         keeps[client] = {slot: value.clone() for slot, value in result.keeps.items()}
+        self.idle_seconds += max(time.perf_counter() - began - worked / len(self._workers), 0.0)
         for client, written in keeps.items() if visit.keep else ():
             self.memory.write(client, written)
         return Outcome(answers.replies(), tuple(missing[c] for c in sorted(missing)))
@@ -208,6 +216,7 @@ class Workers:
     def _give(self, worker: _Worker, chunks: deque[tuple[int, ...]]) -> None:
         """The next chunk, if there is one."""
         worker.chunk = chunks.popleft() if chunks else ()
+        worker.given = time.perf_counter()
         if worker.chunk:
             self._send(worker, _Chunk(worker.chunk, tuple(self.memory.read(c) for c in worker.chunk)), lane=1)
 

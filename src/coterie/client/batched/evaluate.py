@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,11 +20,16 @@ from coterie.data.federation import Federation
 
 SAMPLES = 4096  # in one pass
 
+LogitsOf: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
 
 def evaluate_together(
-    networks: Networks, calls: Sequence[ClientTasks], source: ClientDataSource
+    networks: Networks, calls: Sequence[ClientTasks], source: ClientDataSource, logits_of: LogitsOf
 ) -> list[EvaluateAnswer | Exception] | None:
-    """The answers, if clients are asked for nothing but an evaluation of models that the server names; else None."""
+    """The answers, if clients are asked for nothing but an evaluation of models that the server names; else None.
+
+    logits_of: the logits (G, n, outputs) of models (G, P) for samples.
+    """
     task = _only_task(calls)
     # A subclass of Federation may prepare a client's samples in its own way.
     if task is None or type(source) is not Federation or networks.frozen.mixes:
@@ -41,7 +47,7 @@ def evaluate_together(
             choice = next((int(row) for row, is_pick in zip(combination, picked, strict=True) if is_pick), None)
             same = torch.nonzero((rows == combination).all(1))[:, 0]
             for some in _portions(same, source, ids, task):
-                scored = _evaluate(networks, task, thetas, choice, source, ids[some])
+                scored = _evaluate(networks, task, logits_of, torch.stack(thetas), choice, source, ids[some])
                 for place, answer in zip(some.tolist(), scored, strict=True):
                     answers[place] = answer
     except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, so that it is named
@@ -74,11 +80,16 @@ def _portions(places: Tensor, source: Federation, ids: Tensor, task: Evaluate) -
 
 
 def _evaluate(
-    networks: Networks, task: Evaluate, thetas: Sequence[Tensor], choice: int | None, source: Federation, ids: Tensor
+    networks: Networks,
+    task: Evaluate,
+    logits_of: LogitsOf,
+    thetas: Tensor,
+    choice: int | None,
+    source: Federation,
+    ids: Tensor,
 ) -> Sequence[EvaluateAnswer | Exception]:
     x, y, lengths = networks.placement.together(source, ids, task.split)
-    logits = torch.stack([networks.frozen.load(theta).logits(x).clone() for theta in thetas])
-    predicted, n = combined(logits, None, task.average, networks.loss), lengths.tolist()
+    predicted, n = combined(logits_of(thetas, x), None, task.average, networks.loss), lengths.tolist()
     return answers_of(
         *(networks.loss, predicted, y, n),
         *(lambda: [source.client(client).target for client in ids.tolist()], lambda: source.target_means[ids]),

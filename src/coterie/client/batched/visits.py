@@ -1,7 +1,8 @@
 """A task runner that visits many clients at once.
 
 What several clients compute with the same model (scoring centers, evaluation) is one pass over the samples of all;
-training is one computation where the network allows it (`mlp`), and one client after another where it does not.
+training is one computation where the network allows it (`mlp`), and one client after another where it does not: small
+convolutional networks by compiled code (`lanes`), where there is any.
 Every answer is that of the sequential `TaskRunner`, up to rounding.
 """
 
@@ -14,13 +15,14 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, ClientTasks, Moment, VisitResult
+from coterie.client.answers import Answer, ClientTasks, FitAnswer, Moment, VisitResult
 from coterie.client.batched.evaluate import evaluate_together
 from coterie.client.batched.forward import stack_models
 from coterie.client.batched.layers import Layer, layers_of
 from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
 from coterie.client.batched.plan import steps_of
 from coterie.client.data import ClientDataSource
+from coterie.client.lanes.network import LanesNetwork, LanesNetworks
 from coterie.client.runner import TaskRunner
 from coterie.client.training import TrainingResult
 from coterie.client.visit import ClientVisit
@@ -47,6 +49,18 @@ class BatchedTaskRunner(TaskRunner):
         whole = compute.low_precision is None
         self.layers = layers_of(model) if whole else None
         self.stacked = stack_models(model) if whole else None
+        self.lanes = LanesNetworks(model) if self._may_compile(model, compute) else None
+
+    @staticmethod
+    def _may_compile(model: Model, compute: Compute) -> bool:
+        on_host = torch.device(compute.device).type == "cpu"
+        return on_host and compute.low_precision is None and layers_of(model) is None
+
+    @classmethod
+    def prepare(cls, model: Model, shape: tuple[int, ...], compute: Compute) -> None:
+        """Before processes are started: what all of them use is compiled once, and here."""
+        if cls._may_compile(model, compute):
+            LanesNetworks(model).of(shape)
 
     def visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
@@ -62,7 +76,7 @@ class BatchedTaskRunner(TaskRunner):
     def _visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
     ) -> list[VisitResult | Exception]:
-        evaluated = evaluate_together(self.networks, calls, source)
+        evaluated = evaluate_together(self.networks, calls, source, self.logits)
         if evaluated is not None:
             return [answer if isinstance(answer, Exception) else VisitResult((answer,), {}) for answer in evaluated]
         visits = [_OngoingVisit(self, call, source, moment) for call in calls]
@@ -83,6 +97,9 @@ class BatchedTaskRunner(TaskRunner):
         match task:
             case Fit() if self.layers is not None:
                 self._fit(task, number, asked)
+            case Fit() if self.lanes is not None:
+                for one in asked:
+                    one.do(lambda one=one: self._fit_alone(task, number, one.visit))  # type: ignore[misc]
             case Evaluate():
                 self._evaluate(task, number, asked)
             case _:
@@ -106,9 +123,19 @@ class BatchedTaskRunner(TaskRunner):
                 one.visit.center_outputs[id(centers), None] = part
 
     def _center_logits(self, centers: Tensor, x: Tensor) -> Tensor:
-        if self.stacked is not None:
+        if self.stacked is not None and self._in_lanes(x) is None:
             return self.stacked.logits(centers, x)
-        return torch.stack([self.networks.frozen.load(center).logits(x) for center in centers])
+        return self.logits(centers, x)
+
+    def logits(self, thetas: Tensor, x: Tensor) -> Tensor:
+        """The logits (G, n, outputs) of models (G, P)."""
+        network = self._in_lanes(x)
+        if network is not None and thetas.dtype == torch.float32:
+            return network.outputs(thetas, x)
+        return torch.stack([self.networks.frozen.load(theta).logits(x) for theta in thetas])
+
+    def _in_lanes(self, x: Tensor) -> LanesNetwork | None:
+        return None if self.lanes is None or x.dtype != torch.float32 else self.lanes.of(tuple(x.shape[1:]))
 
     # -------------------------------------------------------------------------------------------------- evaluation
 
@@ -123,8 +150,8 @@ class BatchedTaskRunner(TaskRunner):
             for some in ([one] for one in group) if self.networks.frozen.mixes else _portions(group, of="test"):
                 try:
                     whole = torch.cat([one.samples[0] for one in some])
-                    logits = [self.networks.frozen.load(theta).logits(whole).clone() for theta, _ in some[0].resolved]
-                    parts = torch.stack(logits).split([len(one.samples[1]) for one in some], 1)
+                    logits = self.logits(torch.stack([theta for theta, _ in some[0].resolved]), whole)
+                    parts = logits.split([len(one.samples[1]) for one in some], 1)
                 except (RuntimeError, ValueError):
                     for one in some:
                         one.do(lambda one=one: one.visit.evaluate(task))  # type: ignore[misc]
@@ -157,6 +184,16 @@ class BatchedTaskRunner(TaskRunner):
                     one.do(lambda one=one: one.visit.fit(task, number))  # type: ignore[misc]
                 else:
                     one.do(lambda one=one, result=result: one.visit.finish(task, result, one.choice))  # type: ignore[misc]
+
+    def _fit_alone(self, task: Fit, number: int, visit: ClientVisit) -> FitAnswer:
+        """Train one client in compiled code, or as the sequential engine does."""
+        assert self.lanes is not None
+        work, choice, seed = visit.prepare(task, number)
+        network, least = self.lanes.for_training(work), self.networks.trained.least_batch(work.x)
+        if network is None or len(work.y) < least:  # torch names what is wrong
+            return visit.train(task, work, choice, seed)
+        trained = network.train(work, least)
+        return visit.finish(task, replace(trained, theta=self.networks.copy(trained.theta)), choice)
 
     def _bring_down(self, task: Fit, results: Sequence[TrainingResult | None]) -> None:
         """What the server or the clients' memory gets of a group, in one copy from the device."""

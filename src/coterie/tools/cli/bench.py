@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.tools.cli import bench_run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +26,9 @@ OPTIONS = {"rounds": "--rounds", "data.partition.clients": "--links", "data.clie
 @app.callback()
 def bench() -> None:
     """What things cost."""
+
+
+app.command()(bench_run.run)
 
 
 @app.command()
