@@ -29,10 +29,18 @@ class Progress:
     ended: tuple[tuple[Job, str | None], ...]  # since the last call, and why it failed if it did
 
 
-def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results) -> list[Job]:
-    """What is still to do, wave by wave and seed by seed, so that every run of a wave has one before any has two."""
-    jobs = [Job(run, seed) for seed in seeds for run in runs if results.load(run, seed) is None]
-    return sorted(jobs, key=lambda job: job.run.wave)
+def missing(runs: Sequence[Run], seeds: Sequence[int], results: Results, *, more: bool = False) -> list[Job]:
+    """What is still to do, wave by wave and seed by seed, so that every run of a wave has one before any has two.
+
+    more: also the further seeds of runs that want more than these.
+    """
+    jobs = [
+        Job(run, seed)
+        for run in runs
+        for seed in (*seeds, *(range(seeds[-1] + 1, seeds[0] + run.seeds) if more else ()))
+        if results.load(run, seed) is None
+    ]
+    return sorted(jobs, key=lambda job: (job.run.wave, job.seed))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ class Run:
     probe: Probe = ""  # what is measured besides the curve, after training (see probes.py)
     wave: int = 0  # runs of an earlier wave come first, with all their seeds
     seconds: float | None = None  # about how long it takes, where that was measured
+    seeds: int = 1  # how many are run by default, where that is more than the table says
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Table:
     tolerance: float  # points within which ours agrees with the paper's
     claims: tuple[Claim, ...] = ()
     unit: str = "%"
-    seeds: int = 1  # how many are run by default
+    seeds: int = 1  # how many are run by default; of some runs more
     first_seed: int = 0  # later, where the first ones were looked at before the table was written
     order: int = field(default=0)  # by cost: what `coterie reproduce` lists first
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it

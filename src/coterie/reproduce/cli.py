@@ -12,6 +12,7 @@ import typer
 
 from coterie.core.errors import CoterieError, suggest
 
+LISTED = 100  # runs that a plan names
 Words = Annotated[
     list[str] | None,
     typer.Option("--cell", metavar="ROW/COLUMN", help="Only this cell, or cells like '*/wecfl'; repeatable."),
@@ -94,7 +95,8 @@ def _table(
     table = find_table(name)
     chosen = _chosen(table, cells)
     numbers = list(_seeds(table, seeds))
-    failed = _carry_out([run.name for run in table.runs(chosen)], numbers, results, data, jobs, as_json, quiet=True)
+    names = [run.name for run in table.runs(chosen)]
+    failed = _carry_out(names, numbers, results, data, jobs, as_json, quiet=True, more=seeds is None)
     found = standing(table, results, chosen)
     if as_json:
         _print_json(show.as_json(found))
@@ -108,11 +110,11 @@ def _table(
         else:
             out.print(show.in_terminal(found))
             claims = found.claims
-        notes = dict.fromkeys(f"{line.cell.name}: {line.cell.note}" for line in found.lines if line.cell.note)
-        for text in (*notes, f"protocol: {table.protocol}"):
+        for text in (*show.notes(found), f"protocol: {table.protocol}"):
             out.print(text, style="dim", highlight=False, markup=False)
         for claim in claims:
-            out.print(f"{show.MARKS[claim.holds]}: {claim.text}", highlight=False, markup=False)
+            place = f" [{claim.place}]" if claim.place else ""
+            out.print(f"{show.MARKS[claim.holds]}: {claim.text}{place}", highlight=False, markup=False)
     broken = [c.text for c in found.claims if c.holds is False]
     if check and (broken or failed):
         sys.stderr.write("".join(f"error: does not hold: {text}\n" for text in broken))
@@ -143,11 +145,12 @@ def _chosen(table: Any, cells: Sequence[str] | None) -> list[Any]:
 
 def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: Any, as_json: bool) -> None:
     """What is missing of a table, and about how many hours of one core it takes."""
+    from coterie.reproduce import show
     from coterie.reproduce.campaign import missing, planned
     from coterie.reproduce.tables import table as find_table
 
     table = find_table(name)
-    jobs = missing(table.runs(_chosen(table, cells)), _seeds(table, seeds), results)
+    jobs = missing(table.runs(_chosen(table, cells)), _seeds(table, seeds), results, more=seeds is None)
     plan = planned(jobs, results)
     if as_json:
         _print_json({"table": name, "runs": plan.runs, "hours": plan.hours, "unknown": plan.unknown})
@@ -156,10 +159,11 @@ def _plan(name: str, cells: Sequence[str] | None, seeds: int | None, results: An
     sys.stdout.write(
         f"{name}: {plan.runs} runs missing, about {plan.hours:.1f} hours of one core{unknown if plan.unknown else ''}\n"
     )
-    for job in jobs[:5]:
-        sys.stdout.write(f"  {job.run.name}, seed {job.seed}\n")
-    if len(jobs) > 5:
-        sys.stdout.write("  ...\n")
+    lines = show.to_do(jobs, results)
+    for line in lines[:LISTED]:
+        sys.stdout.write(f"  {line}\n")
+    if len(lines) > LISTED:
+        sys.stdout.write(f"  and {len(lines) - LISTED} more\n")
 
 
 def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
@@ -170,7 +174,8 @@ def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
     from coterie.reproduce.campaign import missing, planned
     from coterie.reproduce.tables import TABLES
 
-    plans = {t.name: planned(missing(t.runs(), _seeds(t, seeds), results), results) for t in TABLES}
+    more = seeds is None
+    plans = {t.name: planned(missing(t.runs(), _seeds(t, seeds), results, more=more), results) for t in TABLES}
     if as_json:
         shown = [{"table": n, "runs": p.runs, "hours": p.hours, "unknown": p.unknown} for n, p in plans.items()]
         _print_json(shown)
@@ -181,6 +186,10 @@ def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
         grid.add_column(name, justify="right", no_wrap=True)
     for name, plan in plans.items():
         grid.add_row(name, str(plan.runs), f"{plan.hours:.1f}" if plan.runs else "", str(plan.unknown or ""))
+    once = {(j.run.name, j.seed): j for t in TABLES for j in missing(t.runs(), _seeds(t, seeds), results, more=more)}
+    total = planned(list(once.values()), results)
+    grid.add_section()
+    grid.add_row("each run once", str(total.runs), f"{total.hours:.1f}", str(total.unknown or ""))
     out = _console()
     out.print(grid)
     out.print("coterie reproduce TABLE --plan names the runs; a run that two tables need is in both.", highlight=False)
@@ -194,6 +203,7 @@ def _carry_out(
     jobs: int | None,
     as_json: bool,
     quiet: bool = False,
+    more: bool = False,
 ) -> bool:
     """Run what is missing; whether something failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -203,7 +213,7 @@ def _carry_out(
     from coterie.reproduce.campaign import campaign, missing
     from coterie.reproduce.work import find, sources
 
-    todo = missing([find(name) for name in names], seeds, results)
+    todo = missing([find(name) for name in names], seeds, results, more=more)
     stderr = _console(stderr=True, quiet=as_json)
     if not todo:
         if not quiet:

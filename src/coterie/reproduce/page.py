@@ -10,7 +10,7 @@ from coterie.core.files import write_durably, writing
 from coterie.reproduce.cell import Checked
 from coterie.reproduce.figures import Drawn, draw
 from coterie.reproduce.results import Results
-from coterie.reproduce.show import MARKS, difference, markdown, paper, seeds, tolerances
+from coterie.reproduce.show import MARKS, difference, markdown, not_run, paper, seeds, tolerances
 from coterie.reproduce.standing import Line, Standing, ours, standing
 from coterie.reproduce.tables import TABLES
 
@@ -85,7 +85,7 @@ def _table(found: Standing) -> str:
     table, unit = found.table, found.table.unit
     head = "".join(f"<th scope='col'>{h}</th>" for h in ("cell", "paper", "ours", "difference", "seeds", "verdict"))
     body = "".join(_row(line, unit) for line in found.lines if line.found)
-    missing = [line.cell.name for line in found.lines if line.found is None]
+    missing = not_run(found)
     notes = dict.fromkeys(line.cell.note for line in found.lines if line.found and line.cell.note)
     claims = "".join(_claim(c) for c in found.claims)
     return "\n".join(
@@ -94,10 +94,10 @@ def _table(found: Standing) -> str:
             f"<p>{escape(table.title)}{f' ({unit})' if unit else ''}. {escape(table.paper)}.</p>",
             f"<p class='soft'>{escape(table.protocol)} Tolerance: {tolerances(found)}.</p>",
             f"<div class='scroll'><table><tr>{head}</tr>{body}</table></div>",
-            f"<p class='soft'>Not run yet: {escape(', '.join(missing))}.</p>" if missing else "",
+            f"<p class='soft'>Not run yet: {escape(missing)}.</p>" if missing else "",
             "".join(f"<p class='soft'>{escape(note)}.</p>" for note in notes),
             f"<ul>{claims}</ul>" if claims else "",
-            f"<p><code>coterie reproduce {table.name} --seeds {table.seeds}</code></p>",
+            f"<p><code>coterie reproduce {table.name}</code></p>",
         )
     )
 

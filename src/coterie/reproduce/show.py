@@ -9,7 +9,9 @@ from typing import Any
 from rich import box
 from rich.table import Table as RichTable
 
+from coterie.reproduce.campaign import Job, planned
 from coterie.reproduce.cell import Checked
+from coterie.reproduce.results import Results
 from coterie.reproduce.standing import Line, Standing, number, ours
 
 STYLES = {"agrees": "green", "higher": "yellow", "lower": "yellow", "not comparable": "dim", "not run": "dim"}
@@ -39,8 +41,9 @@ def paper(line: Line, unit: str) -> str:
 
 def seeds(line: Line) -> str:
     """How many seeds a number is of; a single one is marked."""
-    many = 0 if line.found is None else line.found.seeds
-    return "1 only" if many == 1 else str(many)
+    if line.found is None:
+        return ""
+    return "1 only" if line.found.seeds == 1 else str(line.found.seeds)
 
 
 def tolerances(found: Standing) -> str:
@@ -49,6 +52,25 @@ def tolerances(found: Standing) -> str:
     if set(own) == {line.cell.column for line in found.lines}:
         return ", ".join(f"{column} {value:g}" for column, value in own.items())
     return ", ".join([f"{found.table.tolerance:g}", *(f"{column} {value:g}" for column, value in own.items())])
+
+
+def not_run(found: Standing) -> str:
+    """Rows and columns without a number; of rows of which nothing was run, the name is enough."""
+    columns: dict[str, list[str]] = {}
+    begun = {line.cell.row for line in found.lines if line.found}
+    for line in found.lines:
+        if line.found is None:
+            columns.setdefault(line.cell.row, []).append(line.cell.column)
+    return ", ".join(f"{row} ({', '.join(names)})" if row in begun else row for row, names in columns.items())
+
+
+def notes(found: Standing) -> list[str]:
+    """Each note once, after the rows that it is about, of those with a number."""
+    rows: dict[str, dict[str, None]] = {}
+    for line in found.lines:
+        if line.cell.note and line.found:
+            rows.setdefault(line.cell.note, {})[line.cell.row] = None
+    return [f"{', '.join(names)}: {note}" for note, names in rows.items()]
 
 
 def in_terminal(found: Standing) -> RichTable:
@@ -61,10 +83,23 @@ def in_terminal(found: Standing) -> RichTable:
     table.add_column("verdict", no_wrap=True)
     for line in found.lines:
         style = STYLES.get(line.verdict, "")
-        seeds = "" if line.found is None else str(line.found.seeds)
         word = f"[{style}]{line.verdict}[/]" if style else line.verdict
-        table.add_row(line.cell.name, paper(line, unit), ours(line, unit), difference(line, unit), seeds, word)
+        table.add_row(line.cell.name, paper(line, unit), ours(line, unit), difference(line, unit), seeds(line), word)
     return table
+
+
+def to_do(jobs: Sequence[Job], results: Results) -> list[str]:
+    """A line for each run, with its seeds and about how long one takes."""
+    seeds_of: dict[str, list[Job]] = {}
+    for job in jobs:
+        seeds_of.setdefault(job.run.name, []).append(job)
+    lines = []
+    for name, mine in seeds_of.items():
+        plan = planned(mine[:1], results)
+        long = "time unknown" if plan.unknown else f"{60 * plan.hours:.1f} min" + (" each" if mine[1:] else "")
+        numbers = ", ".join(str(job.seed) for job in mine)
+        lines.append(f"{name}, seed{'s' if mine[1:] else ''} {numbers}: {long}")
+    return lines
 
 
 def overview(standings: Sequence[Standing]) -> RichTable:
@@ -72,12 +107,14 @@ def overview(standings: Sequence[Standing]) -> RichTable:
     table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("table", style="bold cyan", no_wrap=True)
     table.add_column("what it is")
-    for name in ("cells", "agree", "claims"):
+    for name in ("cells", "agree", "claims", "unknown"):
         table.add_column(name, justify="right", no_wrap=True)
     for found in standings:
         agree = f"{found.agreeing}/{len(found.comparable)}" if found.comparable else ""
-        claims = f"{found.held}/{len(found.claims)}" if found.claims else ""
-        table.add_row(found.table.name, found.table.title, f"{found.done}/{len(found.lines)}", agree, claims)
+        known = len(found.claims) - found.unknown
+        claims = f"{found.held}/{known}" if known else ""
+        cells = f"{found.done}/{len(found.lines)}"
+        table.add_row(found.table.name, found.table.title, cells, agree, claims, str(found.unknown or ""))
     return table
 
 
@@ -151,13 +188,13 @@ def _section(found: Standing) -> list[str]:
             f"| {line.cell.name}{mark} | {paper(line, unit)} | {ours(line, unit)} | {difference(line, unit)} "
             f"| {seeds(line)} | {line.verdict} |"
         )
-    missing = [line.cell.name for line in found.lines if line.found is None]
+    missing = not_run(found)
     if missing:
-        lines += ["", f"Not run yet: {', '.join(missing)}."]
+        lines += ["", f"Not run yet: {missing}."]
     lines += ["", *(f"[{i + 1}] {note}.  " for i, note in enumerate(notes))] if notes else []
     lines += ["", *(f"- {_claim(c)}" for c in found.claims)] if found.claims else []
     lines += ["", *found.more] if found.more else []
-    lines += ["", f"`coterie reproduce {table.name} --seeds {table.seeds}`"]
+    lines += ["", f"`coterie reproduce {table.name}`"]
     return lines
 
 

@@ -58,12 +58,16 @@ class Standing:
         return sum(c.holds is True for c in self.claims)
 
     @property
+    def unknown(self) -> int:
+        """Claims that cannot be judged, as a cell is missing."""
+        return sum(c.holds is None for c in self.claims)
+
+    @property
     def claimed(self) -> str:
         """How many claims hold of those that can be judged, and how many cannot yet."""
-        unknown = sum(c.holds is None for c in self.claims)
-        known = len(self.claims) - unknown
+        known = len(self.claims) - self.unknown
         parts = [f"{self.held} of {known}"] if known else []
-        return ", ".join([*parts, f"{unknown} not known yet"] if unknown else parts)
+        return ", ".join([*parts, f"{self.unknown} not known yet"] if self.unknown else parts)
 
     @property
     def in_a_line(self) -> str:
@@ -110,7 +114,11 @@ def number(value: float | None, unit: str) -> str:
     """A number with a sensible number of digits."""
     if value is None:
         return ""
-    return f"{value:.1f}" if unit in ("%", "MSE") or abs(value) >= 10 else f"{value:.3g}"
+    if unit in ("%", "MSE") or abs(value) >= 10:
+        return f"{value:.1f}"
+    short = f"{value:.3g}"
+    nearly = abs(value - round(value)) > 1e-6 and float(short).is_integer()  # an ARI of 0.9997 is not 1: it says so
+    return f"{value:.4f}" if nearly else short
 
 
 def ours(line: Line, unit: str) -> str:

@@ -7,6 +7,7 @@ from coterie.reproduce.cell import Table
 from coterie.reproduce.tables import (
     attacks,
     cam,
+    cam_order,
     collapse,
     fedgroup,
     fedgroup_studies,
@@ -34,6 +35,7 @@ TABLES: tuple[Table, ...] = (
     *stocfl_shifted.TABLES,
     *wecfl.TABLES,
     *wecfl_tsne.TABLES,
+    *cam_order.TABLES,
     *cam.TABLES,
     *har.TABLES,
     *collapse.TABLES,

@@ -85,7 +85,7 @@ def _associated(name: str) -> Claim:
             ours(f"theta0/{name} c0") < ours(f"theta0/{name} c1")
             and ours(f"theta1/{name} c1") < ours(f"theta1/{name} c0")
         ),
-        place="section 5.2, Table 1",
+        place="Experiments, Table 1",
     )
 
 
@@ -116,7 +116,7 @@ TABLE1 = Table(
         Claim(
             "30:70 is the least told apart: the smallest gap between the own and the other distribution",
             lambda ours: min(PRINTED, key=lambda n: ours(f"theta0/{n} c1") - ours(f"theta0/{n} c0")) == "30:70",
-            place="section 5.2, Table 1",
+            place="Experiments, Table 1",
         ),
     ),
 )
@@ -142,7 +142,7 @@ TABLE3 = Table(
         Claim(
             "no center stands out: in every row the largest error is below 1.3 times the smallest",
             lambda ours: all(ours(f"theta{t}/max/min") < 1.3 for t in range(8)),
-            place="section 5.2, Table 3",
+            place="Experiments, Table 3",
         ),
     ),
     why="agrees, in its pattern: cells depend on the drawn thetas",

@@ -101,7 +101,7 @@ TABLE2 = Table(
         Claim(
             "FedSoft's personal models are the best of the three",
             lambda ours: ours("fedsoft/own") > max(ours("ifca/own"), ours("fedem/own")),
-            place="section 5.2, Table 2 (training accuracy)",
+            place="Experiments, Table 2 (training accuracy)",
         ),
         Claim(
             "FedSoft's personal models are the best of the three on held-out letters too",
@@ -111,7 +111,7 @@ TABLE2 = Table(
         Claim(
             "FedSoft's centers are above IFCA's",
             lambda ours: ours("fedsoft/first") > ours("ifca/first") and ours("fedsoft/second") > ours("ifca/second"),
-            place="section 5.2, Table 2",
+            place="Experiments, Table 2",
         ),
     ),
     why="EMNIST could not be had, and the paper's budget is hours per run",

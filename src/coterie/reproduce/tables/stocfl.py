@@ -240,7 +240,7 @@ TABLE1 = Table(
         Claim(
             f"{size}: StoCFL with the authors' chain is above IFCA, which is above FedProx",
             lambda ours, size=size: ours(f"stocfl-chain/{size}") > ours(f"ifca-4/{size}") > ours(f"fedprox/{size}"),  # type: ignore[misc]
-            place="section 4, Table 1",
+            place="section 3.2, Table 1",
         )
         for size in SIZES
     ),
@@ -331,7 +331,7 @@ FIGURE3 = Table(
         Claim(
             "StoCFL is above FedAvg at every rate",
             lambda ours: all(ours(f"stocfl/{r:.0%}") > ours(f"fedavg/{r:.0%}") for r in RATES),
-            place="section 4, Figure 3 (there on rotated CIFAR-10)",
+            place="section 3.2, Figure 3 (there on rotated CIFAR-10)",
         ),
     ),
 )

@@ -24,7 +24,7 @@ TAU = {
     "shifted": 0.3,
     "hybrid": 0.3,
 }
-_FIRST = "run first, with the value of the other skews; the paper has 0.5 for rotated data (section 4, IFCA setting)"
+_FIRST = "run first, with the value of the other skews; the paper has 0.5 for rotated data (section 3.2, IFCA setting)"
 
 
 def _pair(row: str, run: Run, clusters: float | None, note: str = "") -> tuple[Cell, Cell]:
@@ -39,7 +39,7 @@ RECOVERY = Table(
     title="Clusters that StoCFL finds unaided on the four skews, and their agreement with the hidden ones",
     paper=PAPER,
     protocol="As the paper has it (the gradient of the anchor represents a client, clusters by all their members), "
-    "10 % of the clients a round, 50 rounds; MLP 784-256-10; tau 0.5 for rotated images, as in the paper (section 4, "
+    "10 % of the clients a round, 50 rounds; MLP 784-256-10; tau 0.5 for rotated images, as in the paper (section 3.2, "
     "IFCA setting), and 0.3 for the other skews, for which the paper prints none. Which clients belong together "
     "depends on the anchor's gradient alone, so local training is cut to one step. With tau 0.3, which was run first, "
     "two opposite rotations are merged with seed 2 (sizes 100, 200, 100): their clients' gradients have cosines of up "

@@ -1,0 +1,108 @@
+"""What a reader of a table sees: near misses as such, what is missing in few words, and guesses with their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coterie.reproduce.campaign import Job, missing
+from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Run, Table, last
+from coterie.reproduce.results import Results
+from coterie.reproduce.show import in_terminal, not_run, notes, overview, to_do
+from coterie.reproduce.standing import Line, Standing, number, standing
+from coterie.reproduce.tables import cam_order
+from coterie.reproduce.tables.wecfl_pooled import unpooled, without_clusterwise
+from coterie.reproduce.tables.wecfl_printed import CLIENTWISE
+from coterie.reproduce.tables.wecfl_runs import run_of
+
+RUN = Run("tiny/a", {"rounds": 4}, seconds=90.0)
+
+
+def cell(row: str, column: str, note: str = "") -> Cell:
+    return Cell(row, column, RUN, last(), None, note=note)
+
+
+def table(*cells: Cell, claims: tuple[Claim, ...] = ()) -> Table:
+    return Table("tiny", "Tiny", "nobody", "nothing", cells, 1.0, claims)
+
+
+def partly(*begun: str) -> Standing:
+    cells = [cell(row, column, f"about {row}") for row in ("a", "b", "c") for column in ("x", "y")]
+    lines = [Line(c, Found(1.0, 0.0, 1) if c.name in begun else None, "") for c in cells]
+    return Standing(table(*cells), tuple(lines), ())
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(0.99972, "", "0.9997"), (1.0, "", "1"), (0.9166, "", "0.917"), (0.99972, "%", "1.0"), (4 + 1e-9, "", "4")],
+)
+def test_nearly_a_whole_number_is_not_that_number(value: float, unit: str, shown: str) -> None:
+    """An ARI of 0.99972 beside a claim of 1 that does not hold."""
+    assert number(value, unit) == shown
+
+
+def test_what_was_not_run_is_said_by_rows() -> None:
+    assert not_run(partly("a/x", "a/y", "b/x")) == "b (y), c"
+    assert notes(partly("a/x", "a/y", "b/x")) == ["a: about a", "b: about b"]
+
+
+def test_a_single_seed_is_marked_in_a_terminal_too() -> None:
+    assert list(in_terminal(partly("a/x")).columns[4].cells) == ["1 only", *[""] * 5]
+
+
+def test_a_claim_that_cannot_be_judged_counts_as_unknown(tmp_path: Path) -> None:
+    claim = Claim("it is", lambda ours: ours("a/x") > 0)
+    shown = overview([standing(table(cell("a", "x"), claims=(claim,)), Results(tmp_path))])
+    assert [list(column.cells) for column in shown.columns][-2:] == [[""], ["1"]]
+
+
+def test_a_run_may_want_more_seeds_than_its_table(tmp_path: Path) -> None:
+    more, one = Run("tiny/b", {}, seeds=3), Run("tiny/c", {})
+    found = missing([more, one], range(1), Results(tmp_path), more=True)
+    assert found == [Job(more, 0), Job(one, 0), Job(more, 1), Job(more, 2)]
+    assert missing([more, one], range(10, 12), Results(tmp_path), more=True)[-1] == Job(more, 12)
+    assert missing([more, one], range(1), Results(tmp_path)) == [Job(more, 0), Job(one, 0)]  # as many as asked for
+
+
+def test_a_plan_says_how_long_each_run_takes(tmp_path: Path) -> None:
+    jobs = [Job(RUN, 0), Job(RUN, 1), Job(Run("tiny/d", {}), 0)]
+    expected = ["tiny/a, seeds 0, 1: 1.5 min each", "tiny/d, seed 0: time unknown"]
+    assert to_do(jobs, Results(tmp_path)) == expected
+
+
+# ------------------------------------------------------------------------------------------ the guess about Table 5
+
+
+class Kept:
+    def __init__(self, outcomes: dict[str, Outcome]) -> None:
+        self.outcomes = outcomes
+
+    def of(self, run: Run) -> list[Outcome]:
+        return [self.outcomes[run.name]] if run.name in self.outcomes else []
+
+
+def test_twice_the_client_wise_cell_less_the_cluster_wise_one() -> None:
+    """WeCFL, 2-class: 2 * 66.80 - 72.13 = 61.47, and 2 * 45.61 - 50.65 = 40.57."""
+    lines = {(line.partition, line.k, line.method): line for line in CLIENTWISE}
+    found = without_clusterwise(lines["2-class", 10, "wecfl"])
+    assert found == {"accuracy": (66.8, pytest.approx(61.47)), "macro_f1": (45.61, pytest.approx(40.57))}
+
+
+def test_the_guess_is_shown_with_what_speaks_for_it() -> None:
+    """60 is 6.8 from the printed 66.8 and 1.47 from 61.47; 45 is 0.61 and 4.43 away: one of two, 2.95 against 3.7."""
+    run = run_of("cifar", "2-class", 10, "wecfl").name
+    curve = {"accuracy": [0.6] * 3, "macro_f1": [0.45] * 3}
+    said = unpooled(Kept({run: Outcome(run, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})}))
+    assert "| 2-class K=10 wecfl/accuracy | 66.8 | 61.5 | 60.0 |" in said
+    assert "nearer to ours in 1 of 2 cells, and on average 2.9 points away" in said[-1]
+    assert "where the printed cells are 3.7 away" in said[-1]
+    assert unpooled(Kept({})) == []
+
+
+def test_only_the_order_differs() -> None:
+    configs = [dict(cam_order.run_of(order).config) for order in cam_order.ORDERS]
+    orders = [config.pop("method") for config in configs]
+    assert configs[0] == configs[1] == configs[2]
+    assert [method.pop("order") for method in orders] == list(cam_order.ORDERS)
+    assert orders[0] == orders[1] == orders[2]
