@@ -1,7 +1,7 @@
 """Real processes with the pretend accelerator of tests/sham.py in the place of a GPU.
 
-A Ray worker that unpickles `network` takes it for `cuda`; `pretending.py client ...` is `coterie client ...` with it, and
-says at the end of every visit how many copies went to the device.
+A Ray worker that unpickles `network` takes it for `cuda`; `pretending.py client ...` is `coterie client ...` with it,
+and says at the end of every visit how many copies went to the device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import sham  # noqa: E402
-
-from coterie.core import compute  # noqa: E402
+import sham
+from coterie.core import compute
 
 
 def network() -> nn.Module:
