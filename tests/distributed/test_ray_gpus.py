@@ -16,9 +16,12 @@ from coterie.core.compute import Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.references import All
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Visit
 from coterie.engines.factory import make_engine
+from coterie.engines.ray.engine import Ray
+from coterie.engines.ray.models import RayModels
 
 ray = pytest.importorskip("ray")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "conformance")]
@@ -51,6 +54,7 @@ def test_processes_share_a_gpu_and_compute_on_it(share: float | None, processes:
     model, data = Model(pretending.network), toys.toy()
     visit = Visit((Fit(All(torch.zeros(model.size)), toys.LOCAL),), torch.arange(10), Moment(0, 0, 0))
     with make_engine("ray", model, data, 2, compute=Compute("cuda"), gpus=share) as engine:
+        assert isinstance(engine, Ray)
         assert engine.device == "cuda"
         there = engine.visit(visit)
         taken = 2 - left("CPU"), 1 - left("GPU")
@@ -59,8 +63,10 @@ def test_processes_share_a_gpu_and_compute_on_it(share: float | None, processes:
     with make_engine("sequential", model, data, None) as engine:
         here = engine.visit(visit)
     for reply, expected in zip(there.replies, here.replies, strict=True):
-        found, wanted = reply.sent, expected.theta  # type: ignore[union-attr]
-        torch.testing.assert_close(found.gathered(), wanted, rtol=1e-6, atol=1e-6)
+        assert isinstance(reply, Fitted)
+        assert isinstance(reply.sent, RayModels)
+        assert isinstance(expected, Fitted)
+        torch.testing.assert_close(reply.sent.gathered(), expected.theta, rtol=1e-6, atol=1e-6)
 
 
 def test_more_of_a_gpu_than_there_is_is_an_error() -> None:
