@@ -17,10 +17,11 @@ import sklearn.cluster  # noqa: F401
 import torch
 import typer
 from report import Json, machine
-from workloads import SEED, WORKLOADS, Workload, engine_named
+from workloads import SEED, Workload, engine_named, one_named
 
 from coterie import FeSEM
 from coterie.core.cohort import Cohort
+from coterie.core.compute import HOST, Compute
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.registry import METHODS
@@ -75,16 +76,22 @@ def rounds_of(name: str, work: Workload, engine: Engine, many: int) -> list[Json
     return found
 
 
-def measure(rounds: int, engine: str = "auto", names: tuple[str, ...] = NAMES, on: tuple[str, ...] = ON) -> Json:
+def measure(
+    rounds: int,
+    engine: str = "auto",
+    names: tuple[str, ...] = NAMES,
+    on: tuple[str, ...] = ON,
+    compute: Compute = HOST,
+) -> Json:
     """All methods on all data."""
     result: Json = {}
     for key in on:
-        work = WORKLOADS[key]
+        work = one_named(key)
         federation = work.federation(clustered=True)
         model = work.network(federation)
         for name in names:
             with one_thread():
-                making, what = engine_named(engine, None, model, federation, work.local, work.per_round)
+                making, what = engine_named(engine, None, model, federation, work.local, work.per_round, compute)
                 with making as made:
                     found = rounds_of(name, work, made, rounds)
             result.setdefault(key, {})[name] = {"engine": what, "rounds": found}

@@ -52,7 +52,8 @@ class Contender:
                 start_new_session=True,
             )
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         self.about: dict[str, Any] = {}
         self.peak = 0  # bytes
 
@@ -125,6 +126,9 @@ class Contender:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        self._listener.join(timeout=20)  # to the end of what was said
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def _cpu(self) -> float:
         return sum(_cpu(pid) for pid in descendants(self.process.pid))

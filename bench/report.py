@@ -46,7 +46,10 @@ def _processor() -> str:
 
 
 def summary(rounds: list[Json], about: Json, peak: Json) -> Json:
-    """Of one contender on one workload. `best` is the mean over the cohorts of each cohort's best time."""
+    """Of one contender on one workload. `best` is the mean over the cohorts of each cohort's best time.
+
+    peak: of the processors; empty where clients are computed on something else.
+    """
     cohorts = len(about["samples"])
     by_cohort: dict[int, list[Json]] = {}
     for r in rounds:
@@ -60,7 +63,7 @@ def summary(rounds: list[Json], about: Json, peak: Json) -> Json:
         "worst": max(walls),
         "cpu": statistics.fmean(min(r["cpu"] for r in seen) for seen in by_cohort.values()),
         "flops_per_round": flops,
-        "share_of_peak": flops / best / peak["processes_2"],
+        "share_of_peak": flops / best / peak["processes_2"] if peak else None,
         "loss": rounds[-1]["loss"],
         "checksum": rounds[-1]["checksum"],
     }
@@ -82,10 +85,12 @@ def table(found: Json) -> list[str]:
         s = one["summary"]
         ratios = (base["best"] / s["best"], base["median"] / s["median"]) if base else (float("nan"), float("nan"))
         drift = f"{abs(s['checksum'] / base['checksum'] - 1):8.2%}" if base else f"{'':8}"
+        share = s["share_of_peak"]
+        peak = "-" if share is None else f"{share:.1%}"
         loss = f"{'-':>9}" if s["loss"] is None else f"{s['loss']:9.4f}"
         lines.append(
             f"{name:22}{s['best'] * 1e3:8.0f}{s['median'] * 1e3:8.0f}{s['worst'] * 1e3:8.0f}{'':8}{1 / s['best']:11.2f}"
-            f"{ratios[0]:7.2f}x{ratios[1]:6.2f}x{s['share_of_peak']:9.1%}{s['cpu'] * 1e3:9.0f}"
+            f"{ratios[0]:7.2f}x{ratios[1]:6.2f}x{peak:>9}{s['cpu'] * 1e3:9.0f}"
             f"{one['memory'] / 2**30:7.2f}{loss}{drift}"
         )
     return lines

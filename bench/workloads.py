@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie import Federation, Local, federate
+from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
 from coterie.data.partitions.clientwise import IID, PowerLaw
@@ -101,9 +102,43 @@ WORKLOADS = {
 }
 
 
+class MadeUp(Workload):
+    """Twelve clients with Gaussian samples, 16 x 16 images of four classes: to try a script, nothing is downloaded."""
+
+    def federation(self, clustered: bool = False) -> Federation:
+        """Its clients. clustered: half of them see images negated."""
+        rng = np.random.default_rng(SEED)
+        arrays = []
+        for client in range(12):
+            x, y = rng.normal(size=(40, 1, 16, 16)), rng.integers(4, size=40)
+            x[:, 0, 0, 0] += 3 * y  # what there is to learn
+            arrays.append(((-x if clustered and client % 2 else x).astype(np.float32), y))
+        return Federation.from_arrays(arrays, outputs=4, seed=SEED)
+
+
+QUICK = {
+    work.name: work
+    for work in (
+        MadeUp(
+            *("quick-dense", "made up, MLP", "", None, None, "mlp", 12, Local(steps=10, batch=8, lr=0.05), 2, 2),
+            {"hidden": (32,)},
+        ),
+        MadeUp(
+            *("quick-images", "made up, LeNet", "", None, None, "lenet", 6),
+            *(Local(steps=10, batch=8, lr=0.05, momentum=0.9), 2, 2),
+        ),
+    )
+}
+
+
+def one_named(name: str) -> Workload:
+    """A workload, or one that is made up."""
+    return (WORKLOADS | QUICK)[name.strip()]
+
+
 def named(names: str) -> list[Workload]:
     """From `W1,W3`."""
-    return [WORKLOADS[name.strip()] for name in names.split(",")]
+    return [one_named(name) for name in names.split(",")]
 
 
 def cache() -> Path:
@@ -166,13 +201,19 @@ def _write(work: Workload, to: Path) -> None:
 
 
 def engine_named(
-    name: str, workers: int | None, model: Model, federation: Federation, local: Local, per_round: int
+    name: str,
+    workers: int | None,
+    model: Model,
+    federation: Federation,
+    local: Local,
+    per_round: int,
+    compute: Compute = HOST,
 ) -> tuple[AbstractContextManager[Engine], str]:
     """An engine as a run would make it, and what it is: `auto` says what it picked."""
-    choice = chosen(name, workers, model, federation, local, Sizes(per_round, ROUNDS))
+    choice = chosen(name, workers, model, federation, local, Sizes(per_round, ROUNDS), compute=compute)
     if choice is not None:
-        return make_engine(choice.name, model, federation, choice.workers), str(choice)
-    return make_engine(name, model, federation, workers), name
+        return make_engine(choice.name, model, federation, choice.workers, compute=compute), str(choice)
+    return make_engine(name, model, federation, workers, compute=compute), name
 
 
 def initial(model: Model) -> Tensor:

@@ -1,7 +1,8 @@
 """What every contender's process needs, with numpy and torch alone: the work, the model, the talk with the harness.
 
 The harness writes `round` to stdin; the contender trains the next cohort, aggregates, and answers with a line of JSON.
-`quit` (or the end of stdin) ends it. Whatever a framework prints goes to stderr.
+`quit` (or the end of stdin) ends it. Whatever a framework prints goes to stderr. BENCH_DEVICE says where clients are
+computed; data lies wholly on an accelerator, and a round is over when the device has nothing left to do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 TORCH = "2.13.0"
+DEVICE = torch.device(os.environ.get("BENCH_DEVICE", "cpu"))
+
+
+def settle() -> None:
+    """Wait until the device has done what it was told."""
+    if DEVICE.type != "cpu":
+        torch.get_device_module(DEVICE.type).synchronize()
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Work:
     """A workload as it was written by the harness."""
 
     about: dict[str, Any]
-    x: Tensor  # float32, mapped from the file: pages are read when a client is first trained
+    x: Tensor  # float32; on a CPU mapped from the file: pages are read when a client is first trained
     y: Tensor
     ends: list[int]
     cohorts: list[list[int]]
@@ -42,8 +50,8 @@ class Work:
         root = Path(place)
         return Work(
             json.loads((root / "work.json").read_text()),
-            torch.from_numpy(np.load(root / "x.npy", mmap_mode="c")),
-            torch.from_numpy(np.load(root / "y.npy")),
+            torch.from_numpy(np.load(root / "x.npy", mmap_mode="c")).to(DEVICE),
+            torch.from_numpy(np.load(root / "y.npy")).to(DEVICE),
             np.load(root / "ends.npy").tolist(),
             np.load(root / "cohorts.npy").tolist(),
             torch.from_numpy(np.load(root / "initial.npy")),
@@ -104,7 +112,7 @@ class Work:
     def batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
         """One shuffled epoch without a DataLoader: the fastest an ordinary loop can be fed."""
         x, y = self.samples(client)
-        for rows in torch.randperm(len(y)).split(self.batch(client)):
+        for rows in torch.randperm(len(y)).to(y.device).split(self.batch(client)):
             yield x[rows], y[rows]
 
     def stream(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -124,7 +132,7 @@ class Work:
             t.data.copy_(self.initial[start : start + t.numel()].view(t.shape))
             start += t.numel()
         assert start == len(self.initial)
-        return made
+        return made.to(DEVICE)
 
 
 def build(name: str, shape: tuple[int, ...], outputs: int, params: dict[str, Any]) -> nn.Module:
@@ -159,7 +167,7 @@ def tensors(network: nn.Module) -> list[Tensor]:
 
 def travelled(network: nn.Module, work: Work) -> float:
     """How far the parameters are from where they started: contenders that train alike come about equally far."""
-    now = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    now = torch.cat([p.detach().reshape(-1) for p in network.parameters()]).cpu()
     return float((now - work.initial[: len(now)]).double().norm())
 
 
@@ -172,7 +180,7 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
 def train(network: nn.Module, batches: Iterable[Any], steps: int, optimizer: torch.optim.Optimizer) -> float:
     """The ordinary PyTorch loop; returns the mean loss of the steps."""
     network.train()
-    total = torch.zeros(())
+    total = torch.zeros((), device=DEVICE)
     for x, y in islice(batches, steps):
         optimizer.zero_grad()
         loss = functional.cross_entropy(network(x), y)
@@ -209,9 +217,10 @@ class Harness:
     def ready(self, **more: object) -> None:
         """After everything is loaded, before the first round."""
         version = torch.__version__.partition("+")[0]
-        if version != TORCH or torch.version.cuda is not None:
-            self.skip(f"torch {torch.__version__} (CUDA {torch.version.cuda}), not the CPU build of {TORCH}")
-        self._say(ready=True, torch=torch.__version__, threads=torch.get_num_threads(), **more)
+        if version != TORCH or (DEVICE.type == "cpu" and torch.version.cuda is not None):
+            build = "the CPU build of " if DEVICE.type == "cpu" else ""
+            self.skip(f"torch {torch.__version__} (CUDA {torch.version.cuda}), not {build}{TORCH}")
+        self._say(ready=True, torch=torch.__version__, device=str(DEVICE), threads=torch.get_num_threads(), **more)
 
     def skip(self, reason: str) -> None:
         """This contender cannot run here; say why, and end."""
@@ -233,5 +242,6 @@ class Harness:
         while self.wait():
             began = time.perf_counter()
             loss, checksum = step(t)
+            settle()
             self.done(time.perf_counter() - began, loss, checksum)
             t += 1

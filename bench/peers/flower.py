@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""Flower 1.42 (package `flwr`): its simulation runtime with FedAvg on Ray, two actors of one core each.
+"""Flower 1.42 (package `flwr`): its simulation runtime with FedAvg on Ray, two actors of one core each, which share the
+GPU where there is one to compute on.
 
 Held between rounds in the strategy: `configure_train` waits for the harness, `aggregate_train` answers it. Every
 message names the client it is for. Batches are sliced, not loaded by a DataLoader; an actor keeps the data and one
@@ -16,7 +17,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 
-from common import Harness, Work, travelled
+from common import DEVICE, Harness, Work, settle, travelled
 
 
 def main(place: str, actors: int) -> None:
@@ -60,6 +61,7 @@ def main(place: str, actors: int) -> None:
         def aggregate_train(self, server_round, replies):
             replies = list(replies)
             arrays, metrics = super().aggregate_train(server_round, replies)
+            settle()
             seconds = time.perf_counter() - self.began
             failed = [r for r in replies if r.has_error()]
             if failed or len(replies) != len(work.cohort(server_round - 1)):
@@ -83,13 +85,14 @@ def main(place: str, actors: int) -> None:
         except Quit:
             return
 
+    gpus = 1 if DEVICE.type == "cuda" else 0  # Ray shows its actors no more than they are given
     run_simulation(
         server_app,
         client_app,
         num_supernodes=len(work),
         backend_config={
-            "init_args": {"num_cpus": actors, "log_to_driver": False, "include_dashboard": False},
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": actors, "num_gpus": gpus, "log_to_driver": False, "include_dashboard": False},
+            "client_resources": {"num_cpus": 1, "num_gpus": gpus / actors},
         },
     )
 

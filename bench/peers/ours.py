@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import Harness
+from common import DEVICE, Harness
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from workloads import SEED, WORKLOADS, engine_named, initial
+from workloads import SEED, engine_named, initial, one_named
 
 from coterie import CoterieError, FedAvg
 from coterie.core.cohort import Cohort
+from coterie.core.compute import Compute
 from coterie.core.seeds import Purpose, generator
 from coterie.training.ask import RoundAsk
 
 
 def main(name: str, engine: str, workers: int | None) -> None:
     """Serve rounds."""
-    harness, work = Harness(), WORKLOADS[name]
+    harness, work = Harness(), one_named(name)
     federation = work.federation()
     model = work.network(federation)
     method = FedAvg(local=work.local)
@@ -30,7 +31,8 @@ def main(name: str, engine: str, workers: int | None) -> None:
     state = start = initial(model)
     with ExitStack() as stack:
         try:
-            making, what = engine_named(engine, workers, model, federation, work.local, work.per_round)
+            compute = Compute(str(DEVICE))
+            making, what = engine_named(engine, workers, model, federation, work.local, work.per_round, compute)
             made = stack.enter_context(making)
         except CoterieError as error:
             harness.skip(str(error))

@@ -19,7 +19,7 @@ from itertools import count
 
 import numpy as np
 import torch
-from common import Harness, Work, travelled
+from common import DEVICE, Harness, Work, settle, travelled
 from torch import nn
 from torch.nn import functional
 
@@ -45,7 +45,7 @@ class Trained(nn.Module):
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-        self.total, self.steps = torch.zeros(()), 0
+        self.total, self.steps = torch.zeros((), device=DEVICE), 0
 
     def loss(self, x, y):
         """What is minimised."""
@@ -63,6 +63,7 @@ class Trained(nn.Module):
 def main(place: str, processes: int) -> None:
     """Serve rounds."""
     rank = int(os.environ.get("PFL_WORKER_RANK", "0"))
+    os.environ["PFL_PYTORCH_DEVICE"] = str(DEVICE)
     harness, work = Harness(), Work.load(place)
     if processes > 1 and "PFL_WORKER_ADDRESSES" not in os.environ:
         start_second(place)
@@ -125,6 +126,7 @@ def main(place: str, processes: int) -> None:
             return Metrics()
 
         def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+            settle()
             if rank == 0:
                 seconds = time.perf_counter() - self.began
                 loss = float(self.trained.total) / max(self.trained.steps, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -203,11 +204,44 @@ def test_the_script_for_a_real_accelerator_runs(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     import accelerator
 
-    out = tmp_path / "numbers.json"
-    accelerator.main("sham", "", 1, "float32", quickly=True, out=out)
-    (row,) = json.loads(out.read_text())["workloads"].values()
-    assert row["agrees"]
-    assert row["same_bits_again"]
-    assert row["relative_difference"] < 1e-5
+    out = tmp_path / "new" / "numbers.json"
+
+    def run(device: str) -> dict[str, Any]:
+        accelerator.main(device, "", 1, "float32", peers=False, quickly=True, out=out)
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+    found = run("sham")
+    assert found["device"] == "sham:0"
+    for row in found["workloads"].values():
+        assert row["agrees"]
+        assert row["same_bits_again"]
+        assert row["relative_difference"] < 1e-5
+        assert set(row["seconds"]) == {"cpu", "sham:0", "sham:0, one by one"}
+    assert set(found["workloads"]) == {"quick-dense", "quick-images"}
+    assert {"fedavg", "ifca", "wecfl"} <= set(found["clustered"]["quick-dense"])  # W5
     with pytest.raises(SystemExit, match="no accelerator here"):
-        accelerator.main("cpu", "", 1, "float32", quickly=True, out=out)
+        run("auto")
+
+
+@pytest.mark.exhaustive
+def test_the_script_times_other_libraries_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a plain loop in their place: it needs no environment of its own. A second GPU is the only one they see."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    import accelerator
+    import workloads
+
+    monkeypatch.setattr(workloads, "cache", lambda: tmp_path / "cache")
+    work, seen = workloads.QUICK["quick-dense"], {}
+    found = accelerator.against_peers(work, "plain", 1, tmp_path, tmp_path, "cpu")
+    (told,) = [one["about"] for one in found["contenders"].values() if "about" in one]
+    assert (told["device"], len(found["contenders"]["plain"]["rounds"])) == ("cpu", 1)
+
+    def race(*_: object, **__: object) -> dict[str, Any]:
+        seen.update({name: os.environ.get(name) for name in ("BENCH_DEVICE", "CUDA_VISIBLE_DEVICES")})
+        return {}
+
+    monkeypatch.setattr(accelerator, "race", race)
+    accelerator.against_peers(work, "plain", 1, tmp_path, tmp_path, "cuda:1")
+    assert seen == {"BENCH_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "1"}
+    assert "BENCH_DEVICE" not in os.environ

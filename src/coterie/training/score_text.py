@@ -24,9 +24,14 @@ def errors(summary: Summary) -> list[str]:
 
 def own_scores(summaries: Sequence[Summary]) -> tuple[str, ...] | None:
     """The names of the scores of an objective of one's own, the loss first; None where these runs have no such one."""
-    if not any(summary.scores for summary in summaries):
+    if not any(summary.scores or _only_a_loss(summary) for summary in summaries):
         return None
     return ("loss", *dict.fromkeys(name for summary in summaries for name in summary.scores or {}))
+
+
+def _only_a_loss(summary: Summary) -> bool:
+    """Whether clients were evaluated by a loss function alone: neither by classes nor by squared errors."""
+    return summary.accuracy is None and summary.rmse is None and summary.mae is None
 
 
 def own_values(summary: Summary, names: Sequence[str]) -> list[str]:

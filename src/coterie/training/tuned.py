@@ -40,6 +40,11 @@ class Tuned:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "train", as_train(self.train))
+        if not isinstance(self.adapters, Adapters):
+            raise CoterieError(
+                f"adapters: {self.adapters!r}: expected coterie.core.adapters.Adapters(rank=..., layers=...)",
+                code="config-invalid-value",
+            )
         if self.adapters != Adapters() and self.train != "adapters":
             raise CoterieError(
                 f"adapters: are for train: adapters, this is {self.train}; leave one of the two out",

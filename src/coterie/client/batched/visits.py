@@ -1,8 +1,8 @@
 """A task runner that visits many clients at once.
 
 What several clients compute with the same model (scoring centers, evaluation) is one pass over the samples of all;
-training is one computation where the network allows it (`mlp`), and one client after another where it does not: small
-convolutional networks by compiled code (`lanes`), where there is any.
+training is one computation where the network allows it (`mlp`; on an accelerator `mapped`), and one client after
+another where it does not: small convolutional networks by compiled code (`lanes`), where there is any.
 Every answer is that of the sequential `TaskRunner`, up to rounding.
 """
 
@@ -18,13 +18,14 @@ from torch import Tensor
 from coterie.client.answers import Answer, ClientTasks, FitAnswer, Moment, VisitResult
 from coterie.client.batched.evaluate import evaluate_together
 from coterie.client.batched.forward import stack_models
-from coterie.client.batched.layers import Layer, layers_of
+from coterie.client.batched.layers import layers_of
+from coterie.client.batched.mapped import MappedTraining
 from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
 from coterie.client.batched.plan import steps_of
 from coterie.client.data import ClientDataSource
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks
 from coterie.client.runner import TaskRunner
-from coterie.client.training import TrainingResult
+from coterie.client.training import LocalTraining, TrainingResult
 from coterie.client.visit import ClientVisit
 from coterie.core.allocation.buffers import MODEL, BufferPool
 from coterie.core.compute import HOST, Compute
@@ -50,6 +51,8 @@ class BatchedTaskRunner(TaskRunner):
         self.layers = layers_of(model) if whole else None
         self.stacked = stack_models(model) if whole else None
         self.lanes = LanesNetworks(model) if self._may_compile(model, compute) else None
+        mapped = whole and not compute.compile and self.layers is None and not self.placement.host
+        self.mapped = MappedTraining(self.networks.trained, self.blocks) if mapped else None
 
     @staticmethod
     def _may_compile(model: Model, compute: Compute) -> bool:
@@ -95,7 +98,7 @@ class BatchedTaskRunner(TaskRunner):
         for centers in _scored_centers(task):
             self._score(centers, asked)
         match task:
-            case Fit() if self.layers is not None:
+            case Fit() if self._trains_together(asked):
                 self._fit(task, number, asked)
             case Fit() if self.lanes is not None:
                 for one in asked:
@@ -161,22 +164,22 @@ class BatchedTaskRunner(TaskRunner):
 
     # ---------------------------------------------------------------------------------------------------- training
 
+    def _trains_together(self, asked: Sequence[_OngoingVisit]) -> bool:
+        """Whether there is one computation for these clients' training."""
+        if self.layers is not None or self.mapped is None:
+            return self.layers is not None
+        samples = next((one.train for one in asked if one.train is not None), None)
+        return samples is not None and self.mapped.fits(samples[0])
+
     def _fit(self, task: Fit, number: int, asked: Sequence[_OngoingVisit]) -> None:
         """Train clients with similar numbers of steps as one group."""
-        layers = self.layers
-        assert layers is not None
         for one in asked:
-            one.attempt(lambda one=one: one.prepare(task, number, layers))  # type: ignore[misc]
+            one.attempt(lambda one=one: one.prepare(task, number, self._needs))  # type: ignore[misc]
         ready = [one for one in asked if one.error is None]
         for group in self._groups(ready):
             try:
-                trainings = [one.training for one in group]
-                if trainings[0].span is None:
-                    raise ValueError("what is trained is not one piece of the vector")
-                results: list[TrainingResult | None] = [
-                    *train_together(layers, self.networks.loss, trainings, self.blocks)
-                ]
-            except (RuntimeError, ValueError):
+                results: list[TrainingResult | None] = [*self._train([one.training for one in group])]
+            except Exception:  # a loss of one's own may raise anything; one by one, so that the client is named
                 results = [None] * len(group)
             self._bring_down(task, results)
             for one, result in zip(group, results, strict=True):
@@ -184,6 +187,22 @@ class BatchedTaskRunner(TaskRunner):
                     one.do(lambda one=one: one.visit.fit(task, number))  # type: ignore[misc]
                 else:
                     one.do(lambda one=one, result=result: one.visit.finish(task, result, one.choice))  # type: ignore[misc]
+
+    def _train(self, trainings: Sequence[LocalTraining]) -> list[TrainingResult]:
+        if trainings[0].span is None:
+            raise ValueError("what is trained is not one piece of the vector")
+        if self.layers is not None:
+            return train_together(self.layers, self.networks.loss, trainings, self.blocks)
+        assert self.mapped is not None
+        return self.mapped.train(trainings)
+
+    def _needs(self, training: LocalTraining) -> tuple[bool, int]:
+        """Whether the first layer trains in the span of the samples, and the memory that a step needs."""
+        if self.layers is None:
+            assert self.mapped is not None
+            return False, self.mapped.bytes_of(training)
+        low_rank = trains_low_rank(training, self.layers[0])
+        return low_rank, bytes_of(training, self.layers, low_rank)
 
     def _fit_alone(self, task: Fit, number: int, visit: ClientVisit) -> FitAnswer:
         """Train one client in compiled code, or as the sequential engine does."""
@@ -268,13 +287,12 @@ class _OngoingVisit:
         y = self.samples[1]
         return self.visit.evaluate_logits(task, self.resolved, logits if len(y) else None, y)
 
-    def prepare(self, task: Fit, number: int, layers: Sequence[Layer]) -> None:
+    def prepare(self, task: Fit, number: int, needs: Callable[[LocalTraining], tuple[bool, int]]) -> None:
         """What its training needs, and how much work it is."""
         self.training, self.choice, _ = self.visit.prepare(task, number)
         self.n = len(self.training.y)
         self.steps = steps_of(self.n, self.training.local)
-        self.low_rank = trains_low_rank(self.training, layers[0])
-        self.bytes = bytes_of(self.training, layers, self.low_rank)
+        self.low_rank, self.bytes = needs(self.training)
 
     def is_like(self, other: _OngoingVisit) -> bool:
         """Whether a client with no more steps can train together with this one without much waiting and padding."""

@@ -118,7 +118,9 @@ def outcome(column: Column, task: Kind | None = None, classes: int | None = None
     refuse_vectors(as_stored(y), column.title, task)
     if y.size != len(y):
         raise CoterieError(
-            f"data: {column.title} has shape {y.shape}; labels are one whole number per sample", code="data-labels"
+            f"data: {column.title} has shape {y.shape}; labels are one whole number per sample. Several numbers of a "
+            "sample, as the losses multilabel and tokens take them, are stored as floats: y.astype('float32')",
+            code="data-labels",
         )
     labels = torch.from_numpy(y.reshape(-1).astype(np.int64))
     if int(labels.min()) < 0:
