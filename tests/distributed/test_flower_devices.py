@@ -15,7 +15,7 @@ import sham
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.distributed,
-    pytest.mark.skipif(not sham.register(), reason=f"this PyTorch has no {sham.SET_UP}, which was private to it"),
+    pytest.mark.skipif(not hasattr(sham.backends, sham.SET_UP), reason=f"this PyTorch has no {sham.SET_UP}"),
 ]
 NAMES, PROGRAM = ("anna",), "coterie.tools.cli.main"
 TRAINED = ["model=linear", "method=fedavg", "local.steps=3", "local.batch=8", "local.lr=0.1", "rounds=2"]
