@@ -8,6 +8,7 @@
 constexpr int POINTS = 8;  // 0, 1, -1, 2, -2, 1/2, -1/2 and infinity
 constexpr float AT[POINTS - 1] = {0, 1, -1, 2, -2, 0.5f, -0.5f};
 constexpr float BY[POINTS] = {-1, -2.0f / 9, -2.0f / 9, 1.0f / 90, 1.0f / 90, 32.0f / 45, 32.0f / 45, 1};  // of Lagrange
+constexpr int MOST_ROWS = 15;  // of a kernel, see program.py
 constexpr int MOST_TILES = MANY_REGISTERS ? 4 : 2, MOST_FILTERS = 6;
 
 // Where the tile of that number begins: the last one overlaps the one before, where M does not divide the columns.
@@ -157,42 +158,44 @@ static void slopes_at(const Op& op, const V* slope, V* d, Int filters) {
             }
 }
 
-// OC filters by CN channels, for one row of the kernel, at one point, over all blocks.
+// OC filters by CN channels at one point, over all blocks: what of a block is read stays in the first cache for all rows.
 template <int OC, int CN>
-static void weight_products(const Op& op, const Batch& b, int t, Int c, Int ky, Int filters, float* sums) {
-    V acc[OC][CN];
-    for (int o = 0; o < OC; o++)
-        for (int j = 0; j < CN; j++) acc[o][j] = V{};
-    const Int low = op.pad_h - ky, high = op.height + op.pad_h - ky, row = POINTS * op.channels * op.tiles;
-    for (Int k = 0; k < b.blocks; k++) {
-        const V* u = b.at(k, op.points) + (ky - op.pad_h) * row + (t * op.channels + c) * op.tiles;
-        const V* d = b.at(k, op.slopes) + t * op.rows * filters * op.tiles;
-        for (Int y = low > 0 ? low : 0; y < (op.rows < high ? op.rows : high); y++)
-            for (Int i = 0; i < op.tiles; i++)
-                for (int o = 0; o < OC; o++)
-                    for (int j = 0; j < CN; j++)
-                        acc[o][j] += d[(y * filters + o) * op.tiles + i] * u[y * row + j * op.tiles + i];
-    }
-    for (int o = 0; o < OC; o++)
-        for (int j = 0; j < CN; j++) sums[(o * CN + j) * POINTS + t] = sum(acc[o][j]) * BY[t];
+static void weight_products(const Op& op, const Batch& b, int t, Int c, float* sums) {
+    V totals[MOST_ROWS][OC * CN] = {};
+    const Int row = POINTS * op.channels * op.tiles;
+    for (Int k = 0; k < b.blocks; k++)
+        for (Int ky = 0; ky < op.kernel_h; ky++) {
+            const Int low = op.pad_h - ky, high = op.height + op.pad_h - ky;
+            const V* u = b.at(k, op.points) + (ky - op.pad_h) * row + (t * op.channels + c) * op.tiles;
+            const V* d = b.at(k, op.slopes) + t * op.rows * OC * op.tiles;
+            V acc[OC * CN];
+            for (int i = 0; i < OC * CN; i++) acc[i] = totals[ky][i];
+            for (Int y = low > 0 ? low : 0; y < (op.rows < high ? op.rows : high); y++)
+                for (Int i = 0; i < op.tiles; i++)
+                    for (int o = 0; o < OC; o++)
+                        for (int j = 0; j < CN; j++)
+                            acc[o * CN + j] += d[(y * OC + o) * op.tiles + i] * u[y * row + j * op.tiles + i];
+            for (int i = 0; i < OC * CN; i++) totals[ky][i] = acc[i];
+        }
+    for (Int ky = 0; ky < op.kernel_h; ky++)
+        for (int i = 0; i < OC * CN; i++) sums[(ky * OC * CN + i) * POINTS + t] = sum(totals[ky][i]) * BY[t];
 }
 
 template <int OC, int CN>
 static void weight_channels(const Op& op, const Batch& b, Int o, Int c) {
-    float* grad = b.grad + op.weight + o * op.by_filter + c * op.by_channel;
-    for (Int ky = 0; ky < op.kernel_h; ky++) {
-        float sums[OC * CN * POINTS];
-        for (int t = 0; t < POINTS; t++) weight_products<OC, CN>(op, b, t, c, ky, OC, sums);
+    float sums[MOST_ROWS * OC * CN * POINTS];
+    for (int t = 0; t < POINTS; t++) weight_products<OC, CN>(op, b, t, c, sums);
+    for (Int ky = 0; ky < op.kernel_h; ky++)
         for (int i = 0; i < OC * CN; i++) {
-            float* to = grad + i / CN * op.by_filter + i % CN * op.by_channel + ky * op.by_row;
+            const float* at = sums + (ky * OC * CN + i) * POINTS;
+            float* to = b.grad + op.weight + (o + i / CN) * op.by_filter + (c + i % CN) * op.by_channel + ky * op.by_row;
             float power[POINTS - 1] = {1, 1, 1, 1, 1, 1, 1};
             for (Int kx = 0; kx < op.kernel_w; kx++) {
-                float total = kx + 1 == op.kernel_w ? sums[i * POINTS + 7] : 0.0f;
-                for (int t = 0; t + 1 < POINTS; t++) total += sums[i * POINTS + t] * power[t], power[t] *= AT[t];
+                float total = kx + 1 == op.kernel_w ? at[7] : 0.0f;
+                for (int t = 0; t + 1 < POINTS; t++) total += at[t] * power[t], power[t] *= AT[t];
                 to[kx * op.by_column] += total;
             }
         }
-    }
 }
 
 template <int OC>
@@ -200,13 +203,15 @@ static void weight_filters(const Op& op, const Batch& b, Int o) {
     for (Int k = 0; k < b.blocks; k++)
         slopes_at(op, b.at(k, op.slope_out.at) + o * op.slope_out.channel, b.at(k, op.slopes), OC);
     Int c = 0;
-    for (; c + 4 <= op.channels; c += 4) weight_channels<OC, 4>(op, b, o, c);
-    if (c + 3 <= op.channels) weight_channels<OC, 3>(op, b, o, c), c += 3;
-    for (; c < op.channels; c++) weight_channels<OC, 1>(op, b, o, c);
+    for (; c + 4 <= op.channels && op.channels - c != 6; c += 4) weight_channels<OC, 4>(op, b, o, c);
+    for (; c + 3 <= op.channels; c += 3) weight_channels<OC, 3>(op, b, o, c);
+    if (c + 2 <= op.channels) weight_channels<OC, 2>(op, b, o, c), c += 2;
+    if (c < op.channels) weight_channels<OC, 1>(op, b, o, c);
 }
 
 static void weights_from_points(const Op& op, const Batch& b) {
     Int o = 0;
     for (; o + SLOPES <= op.filters; o += SLOPES) weight_filters<SLOPES>(op, b, o);
+    for (; SLOPES > 2 && o + 2 <= op.filters; o += 2) weight_filters<2>(op, b, o);
     for (; o < op.filters; o++) weight_filters<1>(op, b, o);
 }
