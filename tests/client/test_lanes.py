@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from coterie.zoo import CNN, CNN1D, LeNet
 
 compiled = pytest.mark.skipif(library() is None, reason="no C++ compiler here")
 
+QUICKLY = ("-std=c++17", "-O0", "-shared", "-fPIC")  # how the compiled code is built where only that counts
 IMAGE, SIGNAL = (2, 17, 18), (3, 20)
 
 
@@ -48,6 +50,14 @@ def _bare() -> nn.Module:
     )
 
 
+def _wide_kernels() -> nn.Module:
+    """A kernel of an even width that looks beyond the image, then one too wide to take fewer multiplications."""
+    return nn.Sequential(
+        *(nn.Conv2d(2, 6, (2, 6), padding=(1, 3)), nn.ReLU(), nn.Conv2d(6, 2, (1, 9), padding=(0, 4))),
+        *(nn.Flatten(), nn.Linear(2 * 18 * 19, 4)),
+    )
+
+
 def _late_norm() -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1), nn.ReLU(), nn.BatchNorm2d(2)),
@@ -62,6 +72,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "odd": (_odd, IMAGE),
     "bare": (_bare, IMAGE),
     "late-norm": (_late_norm, IMAGE),
+    "wide-kernels": (_wide_kernels, IMAGE),
 }
 
 
@@ -157,6 +168,24 @@ def test_outputs_of_several_models(name: str) -> None:
 
 
 @compiled
+def test_many_samples_and_any_strides() -> None:
+    """More samples than are computed at a time, with what is read neither end to end nor in order."""
+    model = Model.of(NETWORKS["lenet"][0])
+    training = _training(model, IMAGE, Local(lr=0.02, batch=64), n=300)
+    network = _network(model, training)
+    thetas = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(4)])
+    expected, plain = network.outputs(thetas, training.x), network.train(training, 1).theta
+    apart = training.x.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0)
+    assert not apart.is_contiguous()
+    assert torch.equal(network.outputs(thetas.T.contiguous().T, apart), expected)
+    strided = replace(training, x=apart, y=training.y.repeat_interleave(2)[::2], rng=np.random.default_rng(1))
+    assert torch.equal(network.train(strided, 1).theta, plain)
+    assert network.outputs(thetas[:1], training.x[:0]).shape == (1, 0, 4)
+    alone = torch.cat([network.outputs(thetas[g : g + 1], training.x[i : i + 1]) for g, i in ((0, 299), (3, 7))])
+    torch.testing.assert_close(alone[:, 0], expected[[0, 3], [299, 7]])
+
+
+@compiled
 def test_a_number_that_is_none_stays_one() -> None:
     """Neither pooling nor ReLU hides it, so that a training that diverged is reported."""
     model = Model.of(NETWORKS["lenet"][0])
@@ -244,6 +273,7 @@ def test_without_a_compiler_everything_is_left_to_torch(
 @pytest.mark.usefixtures("_fresh")
 def test_what_is_built_is_private_and_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "FLAGS", QUICKLY)
     assert library() is not None
     (built,) = (tmp_path / "coterie" / "lanes").iterdir()
     assert [place.stat().st_mode & 0o077 for place in (built, built.parent)] == [0, 0]
@@ -269,11 +299,52 @@ def test_nothing_is_loaded_from_where_others_may_write(monkeypatch: pytest.Monke
     assert library() is None
 
 
+def _compiler(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """A compiler that does as told with "$out", what it is to write."""
+    place = folder / "compiler"
+    place.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nout="$2"\n{script}\n')
+    place.chmod(0o700)
+    monkeypatch.setenv("CXX", str(place))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.parametrize("script", ['echo half > "$out"; kill -9 $$', 'echo half > "$out"; exit 1', "exit 0"])
+def test_an_interrupted_compiler_leaves_nothing(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _compiler(monkeypatch, tmp_path, script)
+    assert library() is None
+    assert not list((tmp_path / "cache" / "coterie" / "lanes").iterdir())
+
+
+@pytest.mark.usefixtures("_fresh")
+def test_without_a_place_to_write_everything_is_left_to_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _compiler(monkeypatch, tmp_path, 'echo anything > "$out"')
+    (tmp_path / "cache").write_text("a file, where the folder would be")
+    assert library() is None
+
+
+@compiled
+@pytest.mark.usefixtures("_fresh")
+def test_processes_that_build_at_the_same_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each builds its own, whoever is last puts it in place, and all load a whole one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first"))
+    monkeypatch.setattr(native, "FLAGS", QUICKLY)
+    assert library() is not None
+    (built,) = (tmp_path / "first" / "coterie" / "lanes").iterdir()
+    _compiler(monkeypatch, tmp_path, f'head -c 999 "{built}" > "$out"; sleep 0.1; cat "{built}" > "$out"')
+    with ThreadPoolExecutor(4) as pool:
+        places = {str(place) for place in pool.map(native._built, [str(tmp_path / "compiler")] * 4)}
+    (place,) = places
+    assert Path(place).read_bytes() == built.read_bytes()
+    assert [found.name for found in Path(place).parent.iterdir()] == [Path(place).name]
+    assert library() is not None
+
+
 @compiled
 @pytest.mark.usefixtures("_fresh")
 def test_another_processor_gets_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # quickly built
+    monkeypatch.setattr(native, "FLAGS", QUICKLY)
     assert library() is not None
     monkeypatch.setattr(native, "_processor", lambda: "flags: fewer")
     library.cache_clear()
