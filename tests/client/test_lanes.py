@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 
 from coterie.client.answers import ClientTasks, Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.lanes import library as native
 from coterie.client.lanes.library import library
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks
 from coterie.client.runner import TaskRunner
@@ -30,7 +27,6 @@ from coterie.zoo import CNN, CNN1D, LeNet
 
 compiled = pytest.mark.skipif(library() is None, reason="no C++ compiler here")
 
-QUICKLY = ("-std=c++17", "-O0", "-shared", "-fPIC")  # how the compiled code is built where only that counts
 IMAGE, SIGNAL = (2, 17, 18), (3, 20)
 
 
@@ -250,103 +246,3 @@ def test_a_lone_sample_without_a_variance_is_named_by_torch() -> None:
 )
 def test_networks_with_other_layers_are_left_to_torch(layers: list[nn.Module]) -> None:
     assert LanesNetworks(Model.of(nn.Sequential(*layers))).of(IMAGE) is None
-
-
-@pytest.fixture
-def _fresh() -> Iterator[None]:
-    library.cache_clear()
-    yield
-    library.cache_clear()
-
-
-@pytest.mark.usefixtures("_fresh")
-@pytest.mark.parametrize(("name", "value"), [("COTERIE_LANES", "off"), ("CXX", "no-such-compiler"), ("CXX", "false")])
-def test_without_a_compiler_everything_is_left_to_torch(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert LanesNetworks(Model.of(NETWORKS["lenet"][0])).of(IMAGE) is None
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_what_is_built_is_private_and_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", QUICKLY)
-    assert library() is not None
-    (built,) = (tmp_path / "coterie" / "lanes").iterdir()
-    assert [place.stat().st_mode & 0o077 for place in (built, built.parent)] == [0, 0]
-    before = built.stat().st_mtime_ns
-    library.cache_clear()
-    assert library() is not None
-    assert built.stat().st_mtime_ns == before
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_nothing_is_loaded_from_where_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = tmp_path / "coterie" / "lanes"
-    place.mkdir(parents=True)
-    place.chmod(0o777)
-    assert library() is None
-    assert not list(place.iterdir())
-    library.cache_clear()
-    place.rmdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    place.symlink_to(tmp_path / "elsewhere")
-    assert library() is None
-
-
-def _compiler(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    """A compiler that does as told with "$out", what it is to write."""
-    place = folder / "compiler"
-    place.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\nout="$2"\n{script}\n')
-    place.chmod(0o700)
-    monkeypatch.setenv("CXX", str(place))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-
-
-@pytest.mark.usefixtures("_fresh")
-@pytest.mark.parametrize("script", ['echo half > "$out"; kill -9 $$', 'echo half > "$out"; exit 1', "exit 0"])
-def test_an_interrupted_compiler_leaves_nothing(script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _compiler(monkeypatch, tmp_path, script)
-    assert library() is None
-    assert not list((tmp_path / "cache" / "coterie" / "lanes").iterdir())
-
-
-@pytest.mark.usefixtures("_fresh")
-def test_without_a_place_to_write_everything_is_left_to_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    _compiler(monkeypatch, tmp_path, 'echo anything > "$out"')
-    (tmp_path / "cache").write_text("a file, where the folder would be")
-    assert library() is None
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_processes_that_build_at_the_same_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each builds its own, whoever is last puts it in place, and all load a whole one."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first"))
-    monkeypatch.setattr(native, "FLAGS", QUICKLY)
-    assert library() is not None
-    (built,) = (tmp_path / "first" / "coterie" / "lanes").iterdir()
-    _compiler(monkeypatch, tmp_path, f'head -c 999 "{built}" > "$out"; sleep 0.1; cat "{built}" > "$out"')
-    with ThreadPoolExecutor(4) as pool:
-        places = {str(place) for place in pool.map(native._built, [str(tmp_path / "compiler")] * 4)}
-    (place,) = places
-    assert Path(place).read_bytes() == built.read_bytes()
-    assert [found.name for found in Path(place).parent.iterdir()] == [Path(place).name]
-    assert library() is not None
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_another_processor_gets_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", QUICKLY)
-    assert library() is not None
-    monkeypatch.setattr(native, "_processor", lambda: "flags: fewer")
-    library.cache_clear()
-    assert library() is not None
-    assert len(list((tmp_path / "coterie" / "lanes").iterdir())) == 2

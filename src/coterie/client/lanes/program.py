@@ -255,7 +255,7 @@ def program_of(model: Model, shape: tuple[int, ...], lanes: int) -> Program | No
 
 
 def _tiles(op: Op, columns: int, channels: int) -> int:
-    """In how many tiles native/winograd.h computes a row; 0 where that takes no fewer multiplications worth the sums."""
+    """In how many tiles native/winograd.h computes a row; 0 where the multiplications saved are not worth the sums."""
     if not 3 <= op.kernel_w <= 7 or columns < (m := POINTS + 1 - op.kernel_w) or channels * op.kernel_h < FEWEST:
         return 0
     tiles = -(-columns // m)
