@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 
 from coterie.client.answers import ClientTasks, Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.lanes import library as native
 from coterie.client.lanes.library import library
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks
 from coterie.client.runner import TaskRunner
@@ -48,6 +46,14 @@ def _bare() -> nn.Module:
     )
 
 
+def _wide_kernels() -> nn.Module:
+    """A kernel of an even width that looks beyond the image, then one too wide to take fewer multiplications."""
+    return nn.Sequential(
+        *(nn.Conv2d(2, 6, (2, 6), padding=(1, 3)), nn.ReLU(), nn.Conv2d(6, 2, (1, 9), padding=(0, 4))),
+        *(nn.Flatten(), nn.Linear(2 * 18 * 19, 4)),
+    )
+
+
 def _late_norm() -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1), nn.ReLU(), nn.BatchNorm2d(2)),
@@ -62,6 +68,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "odd": (_odd, IMAGE),
     "bare": (_bare, IMAGE),
     "late-norm": (_late_norm, IMAGE),
+    "wide-kernels": (_wide_kernels, IMAGE),
 }
 
 
@@ -157,6 +164,24 @@ def test_outputs_of_several_models(name: str) -> None:
 
 
 @compiled
+def test_many_samples_and_any_strides() -> None:
+    """More samples than are computed at a time, with what is read neither end to end nor in order."""
+    model = Model.of(NETWORKS["lenet"][0])
+    training = _training(model, IMAGE, Local(lr=0.02, batch=64), n=300)
+    network = _network(model, training)
+    thetas = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(4)])
+    expected, plain = network.outputs(thetas, training.x), network.train(training, 1).theta
+    apart = training.x.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0)
+    assert not apart.is_contiguous()
+    assert torch.equal(network.outputs(thetas.T.contiguous().T, apart), expected)
+    strided = replace(training, x=apart, y=training.y.repeat_interleave(2)[::2], rng=np.random.default_rng(1))
+    assert torch.equal(network.train(strided, 1).theta, plain)
+    assert network.outputs(thetas[:1], training.x[:0]).shape == (1, 0, 4)
+    alone = torch.cat([network.outputs(thetas[g : g + 1], training.x[i : i + 1]) for g, i in ((0, 299), (3, 7))])
+    torch.testing.assert_close(alone[:, 0], expected[[0, 3], [299, 7]])
+
+
+@compiled
 def test_a_number_that_is_none_stays_one() -> None:
     """Neither pooling nor ReLU hides it, so that a training that diverged is reported."""
     model = Model.of(NETWORKS["lenet"][0])
@@ -221,61 +246,3 @@ def test_a_lone_sample_without_a_variance_is_named_by_torch() -> None:
 )
 def test_networks_with_other_layers_are_left_to_torch(layers: list[nn.Module]) -> None:
     assert LanesNetworks(Model.of(nn.Sequential(*layers))).of(IMAGE) is None
-
-
-@pytest.fixture
-def _fresh() -> Iterator[None]:
-    library.cache_clear()
-    yield
-    library.cache_clear()
-
-
-@pytest.mark.usefixtures("_fresh")
-@pytest.mark.parametrize(("name", "value"), [("COTERIE_LANES", "off"), ("CXX", "no-such-compiler"), ("CXX", "false")])
-def test_without_a_compiler_everything_is_left_to_torch(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert LanesNetworks(Model.of(NETWORKS["lenet"][0])).of(IMAGE) is None
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_what_is_built_is_private_and_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert library() is not None
-    (built,) = (tmp_path / "coterie" / "lanes").iterdir()
-    assert [place.stat().st_mode & 0o077 for place in (built, built.parent)] == [0, 0]
-    before = built.stat().st_mtime_ns
-    library.cache_clear()
-    assert library() is not None
-    assert built.stat().st_mtime_ns == before
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_nothing_is_loaded_from_where_others_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = tmp_path / "coterie" / "lanes"
-    place.mkdir(parents=True)
-    place.chmod(0o777)
-    assert library() is None
-    assert not list(place.iterdir())
-    library.cache_clear()
-    place.rmdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    place.symlink_to(tmp_path / "elsewhere")
-    assert library() is None
-
-
-@compiled
-@pytest.mark.usefixtures("_fresh")
-def test_another_processor_gets_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", ("-std=c++17", "-O0", "-shared", "-fPIC"))  # quickly built
-    assert library() is not None
-    monkeypatch.setattr(native, "_processor", lambda: "flags: fewer")
-    library.cache_clear()
-    assert library() is not None
-    assert len(list((tmp_path / "coterie" / "lanes").iterdir())) == 2

@@ -23,7 +23,7 @@ class LanesNetwork:
         self.program, self.lanes, self.loss = program, lanes, model.loss
         self.parameters, self.size = model.parameters, model.size
         self.room = torch.zeros(0)
-        self.common = torch.zeros(program.common)
+        self.common, self.scratch = torch.zeros(program.common), torch.zeros(program.scratch)
         compiled = library()
         assert compiled is not None
         self.compiled = compiled
@@ -58,7 +58,7 @@ class LanesNetwork:
         self._make_room(min(part, n))
         found: float = self.compiled.gradient(
             *(program.ops, len(program.ops), theta.data_ptr(), grad.data_ptr(), self.parameters),
-            *(self.room.data_ptr(), program.stride, self.common.data_ptr()),
+            *(self.room.data_ptr(), program.stride, self.common.data_ptr(), self.scratch.data_ptr()),
             *(samples.x.data_ptr(), take.data_ptr(), n, part),
             *(_pointer(t) for t in (samples.classes, samples.values, samples.offset, samples.weights)),
         )
@@ -72,9 +72,10 @@ class LanesNetwork:
         thetas, x = thetas.contiguous(), x.contiguous()
         found = torch.empty(len(thetas), len(x), program.outputs)
         self._make_room(min(part, len(x)))
+        common = torch.empty(len(thetas), program.common)
         self.compiled.outputs(
             *(program.ops, len(program.ops), thetas.data_ptr(), len(thetas), self.size),
-            *(self.room.data_ptr(), program.stride, self.common.data_ptr()),
+            *(self.room.data_ptr(), program.stride, common.data_ptr(), program.common),
             *(x.data_ptr(), len(x), part, found.data_ptr()),
         )
         return found

@@ -15,6 +15,9 @@ from coterie.core.model import Model, layers_in_order
 CONVOLUTION, ACTIVATION, DENSE = range(3)
 LARGEST_KERNEL = 15
 WIDEST = 32 * 64  # channels x filters of a convolution; beyond, torch has full vectors too, and is as fast
+POINTS, SLOPES = 8, 4  # of native/winograd.h: multiplications of a tile, and filters at once (at most)
+FEWEST = 4  # numbers that a tile sums up at a point: with fewer, the sums around them are most of the work
+GAIN = 0.75  # share of the plain way's multiplications above which they are not worth it, either
 Numbers = dict[str, int]
 
 
@@ -28,7 +31,8 @@ _PLACES = ("input", "output", "slope_in", "slope_out")
 _NUMBERS = (
     *("channels", "height", "width", "filters", "rows", "columns", "kernel_h", "kernel_w", "pad_h", "pad_w"),
     *("weight", "by_filter", "by_channel", "by_row", "by_column", "bias", "norm", "scale", "shift", "mean", "variance"),
-    *("relu", "pool_h", "pool_w", "need_slope", "packed", "side"),
+    *("relu", "pool_h", "pool_w", "need_slope", "packed", "packed_back", "side"),
+    *("tiles", "points", "slopes", "back_tiles", "back_points"),
 )
 
 
@@ -51,7 +55,8 @@ class Program:
     input_shape: tuple[int, ...]
     outputs: int
     stride: int  # floats of a block of samples
-    common: int  # floats of all blocks together
+    common: int  # floats of a model
+    scratch: int  # floats of one block after another
     normalises: bool  # whether a BatchNorm looks at the whole batch
 
 
@@ -193,18 +198,25 @@ class _Writer:
                 row = w + 2 * border
                 places.append(Place(at + border, h * row, row))
                 at += c * h * row + 2 * border  # what is read before the first and behind the last row is there
+        scratch = 0
         for i, op in enumerate(self.ops):
             op.input, op.slope_in, op.output, op.slope_out = values[i], slopes[i], values[i + 1], slopes[i + 1]
             op.packed = common
             if op.kind == CONVOLUTION:
-                common += op.filters * op.channels * op.kernel_h * op.kernel_w
+                op.tiles, op.back_tiles = _tiles(op, op.columns, op.channels), _tiles(op, op.width, op.filters)
+                op.points, op.slopes = at, at + POINTS * op.height * op.channels * op.tiles
+                at = op.slopes + POINTS * op.rows * SLOPES * op.tiles
+                scratch = max(scratch, POINTS * op.rows * op.filters * op.back_tiles)
+                each = op.filters * op.channels * op.kernel_h * max(op.kernel_w, POINTS)
+                op.packed_back, common = common + each, common + 2 * each
             elif op.kind == ACTIVATION:
                 common += 4 * op.channels if op.norm else 0
             else:
                 op.side, at = at, at + op.channels
         normalises = any(op.norm for op in self.ops)
         many = (Op * len(self.ops))(*self.ops)
-        return Program(many, self.tensors[0].shape, self.shape[0], at * self.lanes, max(common, 1), normalises)
+        room = at * self.lanes, max(common, 1), max(scratch, 1) * self.lanes
+        return Program(many, self.tensors[0].shape, self.shape[0], *room, normalises)
 
 
 # Exactly these types: a subclass may compute something else.
@@ -240,6 +252,14 @@ def program_of(model: Model, shape: tuple[int, ...], lanes: int) -> Program | No
         if add is None or not add(writer, module):
             return None
     return writer.program() if writer.ops[-1].kind == DENSE else None
+
+
+def _tiles(op: Op, columns: int, channels: int) -> int:
+    """In how many tiles native/winograd.h computes a row; 0 where the multiplications saved are not worth the sums."""
+    if not 3 <= op.kernel_w <= 7 or columns < (m := POINTS + 1 - op.kernel_w) or channels * op.kernel_h < FEWEST:
+        return 0
+    tiles = -(-columns // m)
+    return tiles if POINTS * tiles <= GAIN * columns * op.kernel_w else 0
 
 
 def _plane(size: int | tuple[int, ...]) -> tuple[int, int]:

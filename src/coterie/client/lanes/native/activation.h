@@ -81,26 +81,21 @@ static void pool_backward(const Op& op, const V* in, const V* out, const V* slop
         for (Int x = 0; x < op.columns; x++) {
             const V kept = out[y * op.out.row + x], d0 = slope[y * op.slope_out.row + x];
             const V d = op.relu ? (kept > 0 ? d0 : V{}) : d0;
-            V best = value<NORM>(in[y * op.pool_h * op.in.row + x * op.pool_w], n);
+            V source = in[y * op.pool_h * op.in.row + x * op.pool_w], best = value<NORM>(source, n);
             I which = I{};
             for (Int i = 0; i < op.pool_h; i++)
                 for (Int j = 0; j < op.pool_w; j++) {
-                    const V v = value<NORM>(in[(y * op.pool_h + i) * op.in.row + x * op.pool_w + j], n);
+                    const V from = in[(y * op.pool_h + i) * op.in.row + x * op.pool_w + j], v = value<NORM>(from, n);
                     const I more = larger(v, best);
                     best = more ? v : best;
+                    if (NORM) source = more ? from : source;
                     which = more ? I{} + int32_t(i * op.pool_w + j) : which;
                 }
+            if (NORM) sums[0] += d, sums[1] += d * ((source - n.mean) * n.inverse);
             for (Int i = 0; i < op.pool_h; i++)
-                for (Int j = 0; j < op.pool_w; j++) {
-                    const Int here = (y * op.pool_h + i) * op.slope_in.row + x * op.pool_w + j;
-                    const V back = which == I{} + int32_t(i * op.pool_w + j) ? d : V{};
-                    if (NORM) {
-                        const V v = (in[(y * op.pool_h + i) * op.in.row + x * op.pool_w + j] - n.mean) * n.inverse;
-                        sums[0] += back;
-                        sums[1] += back * v;
-                    }
-                    into[here] = back;
-                }
+                for (Int j = 0; j < op.pool_w; j++)
+                    into[(y * op.pool_h + i) * op.slope_in.row + x * op.pool_w + j] =
+                        which == I{} + int32_t(i * op.pool_w + j) ? d : V{};
         }
 }
 

@@ -1,10 +1,7 @@
 // Convolutions with stride 1: the lanes are samples, so they are full whatever the number of channels.
 #pragma once
-#include "vectors.h"
-
-struct Filter {  // a convolution as this file computes it: of an image, or of slopes with the filters mirrored
-    Int channels, height, width, filters, rows, columns, kernel_h, kernel_w, pad_h, pad_w;
-};
+#include "filter.h"
+#include "winograd.h"
 
 // OC filters at XP neighbouring places of a row.
 template <int OC, int XP>
@@ -40,8 +37,6 @@ static void rows_of(const Filter& f, const V* in, Place from, V* out, Place to, 
     }
 }
 
-INLINE Int tile_of(Int left) { return left >= 6 ? 6 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
-
 // weights: packed as [tile of filters][channel][row][column][filter in the tile].
 static void convolve(const Filter& f, const V* in, Place from, V* out, Place to, const float* w, const float* bias) {
     const Int each = f.channels * f.kernel_h * f.kernel_w;
@@ -57,30 +52,37 @@ static void convolve(const Filter& f, const V* in, Place from, V* out, Place to,
     }
 }
 
-// mirrored: for the slope of the input, filters and channels swap places.
-static void pack(const Op& op, const float* theta, float* packed, bool mirrored) {
-    const float* w = theta + op.weight;
-    const Int filters = mirrored ? op.channels : op.filters, channels = mirrored ? op.filters : op.channels;
-    for (Int o = 0; o < filters;) {
-        const Int many = tile_of(filters - o);
-        for (Int c = 0; c < channels; c++)
-            for (Int ky = 0; ky < op.kernel_h; ky++)
-                for (Int kx = 0; kx < op.kernel_w; kx++)
-                    for (Int j = 0; j < many; j++)
-                        *packed++ = mirrored ? w[c * op.by_filter + (o + j) * op.by_channel +
-                                                 (op.kernel_h - 1 - ky) * op.by_row + (op.kernel_w - 1 - kx) * op.by_column]
-                                             : w[(o + j) * op.by_filter + c * op.by_channel + ky * op.by_row + kx * op.by_column];
-        o += many;
+static void pack(const Weights& w, const Filter& f, float* packed) {
+    for (Int o = 0, many; o < f.filters; o += many) {
+        many = tile_of(f.filters - o);
+        for (Int c = 0; c < f.channels; c++)
+            for (Int ky = 0; ky < f.kernel_h; ky++)
+                for (Int kx = 0; kx < f.kernel_w; kx++)
+                    for (Int j = 0; j < many; j++) *packed++ = w.at(o + j, c, ky, kx);
     }
 }
 
-static void convolution_forward(const Op& op, const Batch& b) {
-    const Filter f = {op.channels, op.height, op.width, op.filters, op.rows, op.columns,
-                      op.kernel_h, op.kernel_w, op.pad_h, op.pad_w};
-    pack(op, b.theta, b.common + op.packed, false);
+// Once for each model; training also asks for the slope of the input.
+static void convolution_prepare(const Op& op, const float* theta, float* common, bool training) {
+    const Weights w = {op, theta + op.weight, false}, mirrored = {op, theta + op.weight, true};
+    op.tiles ? pack_points(w, ahead(op), common + op.packed) : pack(w, ahead(op), common + op.packed);
+    if (!training || !op.need_slope) return;
+    op.back_tiles ? pack_points(mirrored, back(op), common + op.packed_back) : pack(mirrored, back(op), common + op.packed_back);
+}
+
+// seen: the input is that of the model before.
+static void convolution_forward(const Op& op, const Batch& b, bool seen) {
+    const Filter f = ahead(op);
     const float* bias = op.bias < 0 ? nullptr : b.theta + op.bias;
-    for (Int k = 0; k < b.blocks; k++)
-        convolve(f, b.at(k, op.in.at), op.in, b.at(k, op.out.at), op.out, b.common + op.packed, bias);
+    for (Int k = 0; k < b.blocks; k++) {
+        const V* in = b.at(k, op.in.at);
+        if (!op.tiles) {
+            convolve(f, in, op.in, b.at(k, op.out.at), op.out, b.common + op.packed, bias);
+            continue;
+        }
+        if (!seen) transform(f, in, op.in, b.at(k, op.points), op.tiles);
+        convolve_points(f, b.at(k, op.points), op.tiles, b.at(k, op.out.at), op.out, b.common + op.packed, bias);
+    }
 }
 
 // The gradient of OC filters by KX neighbouring weights of a row, from the rows y0 to y1 of a block.
@@ -114,32 +116,45 @@ static void weight_rows(const Op& op, const V* in, const V* slope, float* grad, 
         }
 }
 
-static void convolution_backward(const Op& op, const Batch& b) {
-    constexpr int WIDE = MANY_REGISTERS ? 4 : 2;
+static void weights_backward(const Op& op, const Batch& b) {
     // As many rows at a time as stay in the first cache while all weights pass over them.
-    const Int bytes = (WIDE * op.columns + op.width) * Int(sizeof(V)), part = bytes < 24576 ? 24576 / bytes : 1;
+    const Int bytes = (SLOPES * op.columns + op.width) * Int(sizeof(V)), part = bytes < 24576 ? 24576 / bytes : 1;
     float* grad = b.grad + op.weight;
     for (Int k = 0; k < b.blocks; k++) {
         const V *in = b.at(k, op.in.at), *slope = b.at(k, op.slope_out.at);
         for (Int y = 0; y < op.rows; y += part) {
             const Int end = y + part < op.rows ? y + part : op.rows;
             Int o = 0;
-            for (; o + WIDE <= op.filters; o += WIDE)
-                weight_rows<WIDE>(op, in, slope + o * op.slope_out.channel, grad + o * op.by_filter, y, end);
+            for (; o + SLOPES <= op.filters; o += SLOPES)
+                weight_rows<SLOPES>(op, in, slope + o * op.slope_out.channel, grad + o * op.by_filter, y, end);
             for (; o < op.filters; o++)
                 weight_rows<1>(op, in, slope + o * op.slope_out.channel, grad + o * op.by_filter, y, end);
         }
-        for (Int o = 0; op.bias >= 0 && o < op.filters; o++) {
+    }
+}
+
+static void convolution_backward(const Op& op, const Batch& b) {
+    if (op.tiles) weights_from_points(op, b);
+    else weights_backward(op, b);
+    for (Int k = 0; op.bias >= 0 && k < b.blocks; k++)
+        for (Int o = 0; o < op.filters; o++) {
+            const V* slope = b.at(k, op.slope_out.at) + o * op.slope_out.channel;
             V total = V{};
             for (Int y = 0; y < op.rows; y++)
-                for (Int x = 0; x < op.columns; x++) total += slope[o * op.slope_out.channel + y * op.slope_out.row + x];
+                for (Int x = 0; x < op.columns; x++) total += slope[y * op.slope_out.row + x];
             b.grad[op.bias + o] += sum(total);
         }
-    }
     if (!op.need_slope) return;
-    const Filter f = {op.filters, op.rows, op.columns, op.channels, op.height, op.width,
-                      op.kernel_h, op.kernel_w, op.kernel_h - 1 - op.pad_h, op.kernel_w - 1 - op.pad_w};
-    pack(op, b.theta, b.common + op.packed, true);
-    for (Int k = 0; k < b.blocks; k++)
-        convolve(f, b.at(k, op.slope_out.at), op.slope_out, b.at(k, op.slope_in.at), op.slope_in, b.common + op.packed, nullptr);
+    const Filter f = back(op);
+    const float* weights = b.common + op.packed_back;
+    for (Int k = 0; k < b.blocks; k++) {
+        const V* slope = b.at(k, op.slope_out.at);
+        V* into = b.at(k, op.slope_in.at);
+        if (op.back_tiles) {
+            transform(f, slope, op.slope_out, b.scratch + op.back_points, op.back_tiles);
+            convolve_points(f, b.scratch + op.back_points, op.back_tiles, into, op.slope_in, weights, nullptr);
+        } else {
+            convolve(f, slope, op.slope_out, into, op.slope_in, weights, nullptr);
+        }
+    }
 }

@@ -22,9 +22,16 @@ static void take(const Op& first, const Batch& b, const float* x, const Int* row
     }
 }
 
-static void forward(const Op* ops, Int many, const Batch& b, Int samples, float* stored) {
+// What is made of a model once, however many samples it computes.
+static void prepare(const Op* ops, Int many, const float* theta, float* common, bool training) {
+    for (Int i = 0; i < many; i++)
+        if (ops[i].kind == CONVOLUTION) convolution_prepare(ops[i], theta, common, training);
+}
+
+// seen: another model has computed these samples before.
+static void forward(const Op* ops, Int many, const Batch& b, Int samples, float* stored, bool seen) {
     for (Int i = 0; i < many; i++) {
-        if (ops[i].kind == CONVOLUTION) convolution_forward(ops[i], b);
+        if (ops[i].kind == CONVOLUTION) convolution_forward(ops[i], b, seen && i == 0);
         else if (ops[i].kind == DENSE) dense_forward(ops[i], b);
         else activation_forward(ops[i], b, reinterpret_cast<Norm*>(b.common + ops[i].packed), samples, stored);
     }
@@ -90,16 +97,17 @@ Int lanes() { return LANES; }
 // The gradient (parameters) of a batch, into `grad`; returns its loss. theta: its BatchNorm statistics move.
 // part: samples computed at a time, a multiple of the lanes; all of them, where a BatchNorm looks at the whole batch.
 double gradient(const Op* ops, Int many, float* theta, float* grad, Int parameters, float* room, Int stride, float* common,
-                const float* x, const Int* rows, Int samples, Int part, const Int* classes, const float* values,
+                float* scratch, const float* x, const Int* rows, Int samples, Int part, const Int* classes, const float* values,
                 const float* offset, const float* weights) {
     std::memset(grad, 0, size_t(parameters) * sizeof(float));
     const Target whole = {classes, values, offset, weights};
     double loss = 0;
+    prepare(ops, many, theta, common, true);
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
-        const Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, theta, grad, common};
+        const Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, theta, grad, common, reinterpret_cast<V*>(scratch)};
         take(ops[0], b, x, rows + first, some);
-        forward(ops, many, b, some, theta);
+        forward(ops, many, b, some, theta, false);
         loss += losses(ops[many - 1], b, whole, rows + first, some, samples);
         backward(ops, many, b, some);
     }
@@ -107,15 +115,17 @@ double gradient(const Op* ops, Int many, float* theta, float* grad, Int paramete
 }
 
 // The outputs of several models for the same samples in evaluation, (models, samples, outputs).
+// common: `each` floats of each model.
 void outputs(const Op* ops, Int many, const float* thetas, Int models, Int size, float* room, Int stride, float* common,
-             const float* x, Int samples, Int part, float* out) {
+             Int each, const float* x, Int samples, Int part, float* out) {
     const Op& last = ops[many - 1];
+    for (Int g = 0; g < models; g++) prepare(ops, many, thetas + g * size, common + g * each, false);
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
-        Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, thetas, nullptr, common};
+        Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, thetas, nullptr, common, nullptr};
         take(ops[0], b, x + first * ops[0].channels * ops[0].height * ops[0].width, nullptr, some);
-        for (Int g = 0; g < models; g++, b.theta += size) {
-            forward(ops, many, b, some, nullptr);
+        for (Int g = 0; g < models; g++, b.theta += size, b.common += each) {
+            forward(ops, many, b, some, nullptr, g > 0);
             for (Int n = 0; n < some; n++) {
                 const float* z = reinterpret_cast<const float*>(b.at(n / LANES, last.out.at)) + n % LANES;
                 for (Int o = 0; o < last.filters; o++) out[(g * samples + first + n) * last.filters + o] = z[o * LANES];

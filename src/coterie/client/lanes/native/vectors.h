@@ -28,9 +28,11 @@ typedef int64_t Int;
 INLINE V all(float value) { return V{} + value; }
 
 INLINE float sum(V a) {
-    float total = 0;
-    for (int i = 0; i < LANES; i++) total += a[i];
-    return total;
+    alignas(V) float part[LANES];
+    std::memcpy(part, &a, sizeof a);
+    for (int many = LANES / 2; many; many /= 2)  // halves, not one after another: each addition waits for the one before
+        for (int i = 0; i < many; i++) part[i] += part[i + many];
+    return part[0];
 }
 
 // Where values and slopes of a tensor are in a block of samples, in vectors: rows may have zeros around them.
@@ -49,9 +51,14 @@ struct Op {
     Int norm, scale, shift, mean, variance;                 // BatchNorm: whether, and where in the model's vector
     Int relu, pool_h, pool_w;
     Int need_slope;    // whether the slope of the input is asked for
-    Int packed, side;  // room for repacked weights (floats, in the common part), and in a block (vectors)
+    Int packed, packed_back;  // room for repacked weights (floats, in the common part)
+    Int side;                 // room in a block (vectors)
+    Int tiles, points, slopes;     // of a convolution by winograd.h: how many in a row (0: computed plainly), and room in a block
+    Int back_tiles, back_points;   // of the same with slopes; room in the scratch (vectors)
     double epsilon, momentum;
 };
+
+constexpr int SLOPES = MANY_REGISTERS ? 4 : 2;  // filters whose weights' gradients are computed at once
 
 struct Batch {
     float* room;     // of all blocks
@@ -60,7 +67,8 @@ struct Batch {
     Int last;        // samples in the last block
     const float* theta;
     float* grad;
-    float* common;
+    float* common;   // what is made of the model once
+    V* scratch;      // of one block after another
 
     V* at(Int block, Int where) const { return reinterpret_cast<V*>(room + block * stride) + where; }
     I inside(Int block) const {
