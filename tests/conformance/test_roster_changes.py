@@ -43,11 +43,8 @@ PLAIN = (
     "fedprox+",
     "ditto",
     "fedem",
-<<<<<<< HEAD
     "fedrc",
-=======
     *("pacfl", "fielding", "flux"),  # the kinds differ in P(y|x) alone, which no description shows
->>>>>>> describe
 )  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 

@@ -42,13 +42,13 @@ PARALLEL = [kind for kind in ENGINES if kind[1] is not None]
 PROCESSES = [kind for kind in PARALLEL if kind != ("batched", 1)]  # which is this process itself
 EITHER = [REFERENCE, ENGINES[-1]]  # where one of a kind is enough
 # Methods that together ask all that methods ask; where a test takes long, `make test` takes these only.
-<<<<<<< HEAD
 HANDFUL = (
     "fedavg",
     "halves",
     "ditto",
     "ifca",
     "wecfl",
+    "flux",
     "fedem",
     "fedsoft",
     "ifca-cam",
@@ -56,9 +56,6 @@ HANDFUL = (
     "personal",
     "ifca-personal",
 )
-=======
-HANDFUL = ("fedavg", "halves", "ditto", "ifca", "wecfl", "flux", "fedem", "fedsoft", "ifca-cam")
->>>>>>> describe
 
 SIZES = (9, 24, 12, 31, 17, 8, 26, 15, 11, 20)  # training samples of clients 0..9
 TRUTH = tuple(i % 2 for i in range(len(SIZES)))

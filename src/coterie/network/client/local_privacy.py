@@ -3,9 +3,8 @@
 The guarantee is against the server and everyone else, for any two data sets that this client might have. All models and
 sketches of a visit are clipped and get Gaussian noise together; a choice among clusters is a randomised response, made
 before training starts from it. How many samples there are is a number that the client makes up; its losses are left
-out. What cannot be made private (scores, evaluations,
-descriptions) is refused. The number of visits is counted here, on disk, before
-an answer is sent; after the last one that was planned, the client refuses to answer.
+out. What cannot be made private (scores, evaluations, descriptions) is refused. The number of visits is counted here,
+on disk, before an answer is sent; after the last one that was planned, the client refuses to answer.
 
 No message of the server can change any of this: it is a setting of the client's own program.
 """
