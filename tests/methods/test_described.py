@@ -17,7 +17,10 @@ from coterie.clustering.linkage import elbow
 from coterie.core.client_table import ByClient
 from coterie.core.references import All
 from coterie.core.tasks import Describe, Fit
+from coterie.data import Rotated
 from coterie.methods.flux_moments import scaled
+from coterie.methods.personal import Personalised
+from coterie.methods.personal_ask import Split
 from coterie.testing import ScriptedAsk, fitted, make_cohort, make_roster
 from coterie.testing.scripted import described
 
@@ -262,3 +265,46 @@ def test_who_was_never_described_is_not_averaged_in() -> None:
     ask = ScriptedAsk(described({7: [0.0, 0.0]}), fitted(TRAINED, choice=[0, 1, 0, 2]))
     after = SMALL.round(state, everyone(4), ask)
     torch.testing.assert_close(after.centers, torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+
+
+# ------------------------------------------------------------------------------------------- inside other things
+
+
+DEMO = coterie.federate("digits", Rotated(clients=12), seed=0)
+STEPS = coterie.Local(steps=2, batch=8, lr=0.1)
+
+
+@pytest.mark.parametrize("attack", ["colluders-as-cluster", "nan", "sign-flip"])
+@pytest.mark.parametrize("method", [PACFL(rank=2, local=STEPS), Fielding(local=STEPS), FLUX(warmup=0, local=STEPS)])
+def test_hostile_clients_and_a_robust_mean_around_descriptions(method: Any, attack: str) -> None:
+    options: dict[str, Any] = {"attack": {"kind": attack, "share": 0.2}, "aggregator": "geometric-median"}
+    result = coterie.run(method, DEMO, model="linear", rounds=3, quorum=0.5, **options)
+    assert bool(result.state.centers.isfinite().all())
+    assert len(result.clients.ids) == 10  # the honest ones are scored
+
+
+def test_a_client_that_keeps_its_head_describes_by_the_common_one() -> None:
+    """All descriptions must be by one model: with the section that everyone began with, not with a client's own."""
+    ask = ScriptedAsk([described({2: [0.0]})], [described({2: [0.0]})])
+    state = Split(torch.zeros(1), torch.tensor([5.0]))
+    joining = Personalised(base=SMALL, section=("bias",)).joining(state, ask)
+    joining(Describe("moments", 1, All(torch.zeros(1))))
+    joining(Describe("labels", 1))
+    ((moments,), (labels,)) = ask.asked
+    assert moments.model.personal.own.slot != "personal"
+    assert moments.model.personal.own.default.theta.tolist() == [5.0]
+    assert moments.model.personal.tune is None
+    assert labels.model is None
+
+
+def test_heads_stay_at_home_inside_clusters_of_descriptions() -> None:
+    flux = FLUX(warmup=1, local=STEPS)
+    result = coterie.run(Personalised(base=flux, section=("1.bias",)), DEMO, model="linear", rounds=3)
+    plain = coterie.run(flux, DEMO, model="linear", rounds=3)
+    assert result.summary.clusters == plain.summary.clusters == 4
+    assert result.assignments.tolist() == plain.assignments.tolist()  # a bias plays no part in what the layer gets
+
+
+def test_cam_around_descriptions() -> None:
+    result = coterie.run(coterie.CAM(FLUX(warmup=0, local=STEPS), warmup=1, local=STEPS), DEMO, "linear", rounds=3)
+    assert result.summary.clusters > 1
