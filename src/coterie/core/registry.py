@@ -185,6 +185,7 @@ DATASETS = Catalogue(
         "fashion-mnist": "coterie.data.datasets.idx:FashionMNIST",
         "emnist": "coterie.data.datasets.idx:EMNIST",
         "cifar10": "coterie.data.datasets.cifar:CIFAR10",
+        "cifar100": "coterie.data.datasets.cifar:CIFAR100",
         "medmnist": "coterie.data.datasets.medmnist:MedMNIST",
         "femnist": "coterie.data.datasets.leaf:FEMNIST",
         "sent140": "coterie.data.datasets.leaf:Sent140",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coterie.data.bridges.pytorch import from_torch as from_torch
     from coterie.data.dataset import Dataset as Dataset
     from coterie.data.datasets.cifar import CIFAR10 as CIFAR10
+    from coterie.data.datasets.cifar import CIFAR100 as CIFAR100
     from coterie.data.datasets.digits import Digits as Digits
     from coterie.data.datasets.har import UCIHAR as UCIHAR
     from coterie.data.datasets.idx import EMNIST as EMNIST
@@ -56,7 +57,7 @@ _HOME = {
     "coterie.data.bridges.huggingface": ("from_huggingface",),
     "coterie.data.bridges.pytorch": ("federation_from_torch", "from_torch"),
     "coterie.data.readers.npz": ("NPZ",),
-    "coterie.data.datasets.cifar": ("CIFAR10",),
+    "coterie.data.datasets.cifar": ("CIFAR10", "CIFAR100"),
     "coterie.data.dataset": ("Dataset",),
     "coterie.data.datasets.digits": ("Digits",),
     "coterie.data.domain": ("Domain",),

@@ -11,9 +11,9 @@ The server sees the moments of every client, and means of models.
 Open or different: the paper's text was not available. When to cluster is a number of rounds (the authors' code waits
 for accuracy to rise by less than 6 points); the projection is a fixed count sketch (theirs: a PCA of random points); a
 label without samples is zeros (theirs: -1); new clusters start at the common model.
-Measured: MNIST, rotated and in class groups, 60 clients, 20 of them newcomers, MLP, 10 rounds, seeds 0-2: ARI of the
-newcomers 1.0, with the accuracy of those that join by the least loss on labelled data (88.2 and 97.6 %); each sends 80
-bytes, 0.013 % of a model.
+Measured (`examples/newcomers_without_labels.py`, seeds 0-2): MNIST, rotated and in class groups, 60 clients, 20 of them
+newcomers, MLP, 10 rounds: ARI of the newcomers 1.0, and the accuracy of those that join by the least loss on labelled
+data (90.3 and 98.0 % on average); each sends 80 bytes, 0.013 % of a model.
 """
 
 from __future__ import annotations
