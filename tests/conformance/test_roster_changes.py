@@ -44,7 +44,7 @@ PLAIN = (
     "ditto",
     "fedem",
     "fedrc",
-    *("pacfl", "fielding", "flux"),  # the kinds differ in P(y|x) alone, which no description shows
+    *toys.DESCRIBED,
 )  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 

@@ -215,6 +215,8 @@ PARTITIONS = Catalogue(
         "swapped": "coterie.data.partitions.clusterwise:Swapped",
         "rotated-classes": "coterie.data.partitions.clusterwise:RotatedClasses",
         "hybrid": "coterie.data.partitions.clusterwise:Hybrid",
+        "corrupted": "coterie.data.partitions.appearance:Corrupted",
+        "rotated-by-label": "coterie.data.partitions.appearance:RotatedByLabel",
         "mixture": "coterie.data.partitions.mixture:Mixture",
         "natural": "coterie.data.partitions.natural:Natural",
         "subsample": "coterie.data.partitions.subsample:Subsample",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from coterie.data.datasets.synthetic import Synthetic as Synthetic
     from coterie.data.datasets.synthetic import SyntheticRegression as SyntheticRegression
     from coterie.data.domain import Domain as Domain
+    from coterie.data.partitions.appearance import Corrupted as Corrupted
+    from coterie.data.partitions.appearance import RotatedByLabel as RotatedByLabel
     from coterie.data.partitions.clientwise import IID as IID
     from coterie.data.partitions.clientwise import Classes as Classes
     from coterie.data.partitions.clientwise import Dirichlet as Dirichlet
@@ -69,6 +71,7 @@ _HOME = {
     "coterie.data.datasets.idx": ("EMNIST", "FashionMNIST", "MNIST"),
     "coterie.data.datasets.leaf": ("FEMNIST", "Sent140"),
     "coterie.data.datasets.medmnist": ("MedMNIST",),
+    "coterie.data.partitions.appearance": ("Corrupted", "RotatedByLabel"),
     "coterie.data.partitions.clientwise": ("Classes", "Dirichlet", "IID", "PowerLaw", "Quantity"),
     "coterie.data.partitions.clusterwise": (
         "ClusterClasses",

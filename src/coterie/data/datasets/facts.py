@@ -127,7 +127,9 @@ CIFAR = DatasetSpec(
     bytes=170_052_171,
     licence="none stated; free for research, the authors ask to be cited",
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-    files=tuple(File(name, md5, 10_000 * (1 + CIFAR_PIXELS)) for name, md5 in zip(CIFAR_FILES, CIFAR_MD5S, strict=True)),
+    files=tuple(
+        File(name, md5, 10_000 * (1 + CIFAR_PIXELS)) for name, md5 in zip(CIFAR_FILES, CIFAR_MD5S, strict=True)
+    ),
     sources=(
         Download(
             (
