@@ -49,7 +49,7 @@ HANDFUL = (
     "ifca",
     "wecfl",
     "flux",
-    "fedem",
+    "fedrc",
     "fedsoft",
     "ifca-cam",
     "fedrep",

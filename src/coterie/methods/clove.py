@@ -13,7 +13,8 @@ The paper clusters the clients of a round. Here those who are absent count with 
 clients alone, k-means would make K clusters whatever they are, and a client first met late finds the clusters there.
 `root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector.
 In the authors' code, not in this: random clusters in the first round, and the end of steps 1 to 3 once clusters are
-stable. K unknown: `k=auto` of this library, not the paper's choice by silhouettes in every round.
+stable. K unknown: `k=auto`, not the paper's silhouettes in every round. No cell of its tables is claimed: they were not
+at hand, and a part of its ways to deal samples is not in this library.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ labels). Every client of a round reports the shares of its labels. A client whos
 centers from where it was at the last clustering, all clients known are clustered anew by k-means; a new cluster starts
 at the mean of its members' previous models. FedAvg in each cluster.
 The server sees the label shares of every client, and means of models.
-Open or different: only the abstract and notes on the paper were available, so `drifted` and `moved` are our choices; K
-is given, or chosen by a rule (`k: silhouette`). Labels count modulo `classes`; targets of a regression are binned.
+Open or different: of the paper only the abstract was available: `drifted` and `moved` are our choices, and no cell of
+its tables is claimed. `k: silhouette` chooses K. Labels count modulo `classes`; targets of a regression are binned.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ Between Client Data Subspaces, AAAI 2023 (arXiv:2209.10526). A client sends the 
 its inputs, not centred; the server agglomerates the matrix of angles, up to beta (`threshold`, degrees) or to k
 clusters; FedAvg per cluster from the common w0. A newcomer joins the cluster at the least mean angle to its members.
 The server sees the singular vectors, which resemble mean images, of every client, and later means of models.
-Open or different: the paper's text was not available; its measures are the smallest principal angle and the sum of
-angles between corresponding vectors (`angle`), without signs here. `classes` takes an SVD per label, as the authors'
-scripts do. Inputs of more than `inputs` numbers are projected to so many, so that an answer's size is bounded. The
-authors' linkage weighs merged clusters equally, this one members; they train a newcomer before its test.
+Open or different: the paper's text was not available, and no cell of its tables is claimed. Its measures are the least
+principal angle and the sum of angles between corresponding vectors (`angle`), without signs here. `classes` takes an
+SVD per label, as the authors' scripts do. Inputs of more than `inputs` numbers are projected, to keep answers small.
+The authors' linkage weighs merged clusters equally, this one members; they train a newcomer before its test.
 """
 
 from __future__ import annotations
