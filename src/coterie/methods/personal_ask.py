@@ -102,7 +102,7 @@ class Joining:
         if self.personal is None:
             return ref
         common = Personal(self.personal.section, Own(COMMON, self.personal.own.default))
-        return dataclasses.replace(self.joined(ref), personal=common)
+        return dataclasses.replace(self, personal=common).joined(ref)
 
     def joined(self, ref: Ref) -> Ref:
         """The same model with the client's own section."""
