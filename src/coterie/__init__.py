@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from coterie.core.references import Pick as Pick
     from coterie.core.references import Posterior as Posterior
     from coterie.core.references import Ref as Ref
+    from coterie.core.replies import Described as Described
     from coterie.core.replies import Evaluated as Evaluated
     from coterie.core.replies import Fitted as Fitted
     from coterie.core.replies import Reply as Reply
     from coterie.core.replies import Scored as Scored
+    from coterie.core.tasks import Describe as Describe
     from coterie.core.tasks import Evaluate as Evaluate
     from coterie.core.tasks import Fit as Fit
     from coterie.core.tasks import Score as Score
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from coterie.methods.fedavg import FedAvg as FedAvg
     from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
+    from coterie.methods.fedclust import FedClust as FedClust
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
@@ -96,12 +99,15 @@ if TYPE_CHECKING:
     from coterie.methods.fedrep import FedRep as FedRep
     from coterie.methods.fedsoft import FedSoft as FedSoft
     from coterie.methods.fesem import FeSEM as FeSEM
+    from coterie.methods.fielding import Fielding as Fielding
     from coterie.methods.flhc import FLHC as FLHC
+    from coterie.methods.flux import FLUX as FLUX
     from coterie.methods.given import Given as Given
     from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.local_only import LocalOnly as LocalOnly
     from coterie.methods.oracle import Oracle as Oracle
+    from coterie.methods.pacfl import PACFL as PACFL
     from coterie.methods.personal import IFCAPersonal as IFCAPersonal
     from coterie.methods.personal import Personalised as Personalised
     from coterie.methods.stocfl import StoCFL as StoCFL
@@ -155,8 +161,8 @@ _HOME = {
     "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
     "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
-    "coterie.core.replies": ("Evaluated", "Fitted", "Reply", "Scored"),
-    "coterie.core.tasks": ("Evaluate", "Fit", "Score", "Task"),
+    "coterie.core.replies": ("Described", "Evaluated", "Fitted", "Reply", "Scored"),
+    "coterie.core.tasks": ("Describe", "Evaluate", "Fit", "Score", "Task"),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
@@ -196,6 +202,10 @@ _HOME = {
     "coterie.methods.fedsoft": ("FedSoft",),
     "coterie.methods.fesem": ("FeSEM",),
     "coterie.methods.flhc": ("FLHC",),
+    "coterie.methods.flux": ("FLUX",),
+    "coterie.methods.fielding": ("Fielding",),
+    "coterie.methods.pacfl": ("PACFL",),
+    "coterie.methods.fedclust": ("FedClust",),
     "coterie.methods.given": ("Given",),
     "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),

@@ -24,7 +24,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, walk
 from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -275,6 +275,9 @@ TASKS: Mapping[str, list[Task]] = {
     "evaluate-mixture-by-class": [
         Evaluate(tuple(All(c) for c in CENTERS), mixture=Estimated(CENTERS, "posterior", class_shares=BY_CLASS))
     ],
+    "moments": [Describe("moments", 3, All(THETA)), Describe("moments", 9, Pick(CENTERS, LABELS), classes=2)],
+    "subspace": [Describe("subspace", 4, rank=2), Describe("subspace", 3, rank=5, classes=3)],
+    "labels-sketch": [Describe("labels", 3), Describe("sketch", 2, classes=2), Describe("sketch", 7)],
     "evaluate": [Evaluate((All(THETA),))],
     "evaluate-train": [Evaluate((Best(CENTERS),), split="train")],
     "evaluate-half": [Evaluate((Pick(CENTERS, LABELS),), split="train", half=1)],
@@ -312,7 +315,7 @@ def visits(kind: toys.Kind, tasks: list[Task], build: Callable[[], nn.Module] = 
         return Seen(first, second, engine.memory.tensors())
 
 
-@pytest.mark.parametrize("what", few(TASKS, "everything", "one-trip", "personal-in-turn"))
+@pytest.mark.parametrize("what", few(TASKS, "everything", "one-trip", "personal-in-turn", "moments", "subspace"))
 @pytest.mark.parametrize("kind", toys.PARALLEL, ids=str)
 def test_a_task_has_the_same_answers_on_every_engine(kind: toys.Kind, what: str) -> None:
     compare(kind, what)

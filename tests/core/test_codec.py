@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import raises, vector
-from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
+from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
 from coterie.core.client_table import ByClient
 from coterie.core.codec import TYPES, pack, unpack
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick, Posterior
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Describe, Evaluate, Fit, Score
 
-TASKS = (Fit, Score, Evaluate, All, Pick, Best, Own, Posterior, Local, ByClient)
-ANSWERS = (VisitResult, FitAnswer, ScoreAnswer, EvaluateAnswer)
+TASKS = (Fit, Score, Evaluate, Describe, All, Pick, Best, Own, Posterior, Local, ByClient)
+ANSWERS = (VisitResult, FitAnswer, ScoreAnswer, EvaluateAnswer, DescribeAnswer)
 
 
 def around(tree: object, types: Iterable[type] = ()) -> Any:
@@ -44,8 +44,10 @@ def test_tasks_come_back_as_they_were() -> None:
     weights = Posterior(centers, 1, prior=Own("pi", All(vector(0.5, 0.5))))
     start = Pick(centers, labels)
     task = Fit(start, local, anchor=Best(centers), mu=0.5, weights=weights, save="v", on=torch.tensor([4]))
-    back = around((task, Score(centers, rule="votes"), Evaluate((start, All(vector(1))))), TASKS)
-    fit, score, evaluate = back
+    describe = Describe("moments", 3, start, classes=2)
+    back = around((task, Score(centers, rule="votes"), Evaluate((start, All(vector(1)))), describe), TASKS)
+    fit, score, evaluate, described = back
+    assert (described.kind, described.length, type(described.model)) == ("moments", 18, Pick)
     assert fit.local == local
     assert torch.equal(fit.start.centers, centers)
     assert fit.start.labels.at(torch.tensor([9, 4])).tolist() == [0, 1]
@@ -59,12 +61,11 @@ def test_tasks_come_back_as_they_were() -> None:
 
 
 def test_answers_come_back_as_they_were() -> None:
-    done = VisitResult(
-        (FitAnswer(3, 0.1, vector(1, 2), None), None, ScoreAnswer(3, vector(0.5)), EvaluateAnswer(2, 1.5, 0.5, 0.4, 1)),
-        {"v": vector(7)},
-    )
+    scores = ScoreAnswer(3, vector(0.5)), EvaluateAnswer(2, 1.5, 0.5, 0.4, 1), DescribeAnswer(3, vector(0, 1))
+    done = VisitResult((FitAnswer(3, 0.1, vector(1, 2), None), None, *scores), {"v": vector(7)})
     back = around(done, ANSWERS)
-    fit, nothing, score, evaluate = back.answers
+    fit, nothing, score, evaluate, describe = back.answers
+    assert (describe.n, describe.row.tolist()) == (3, [0, 1])
     assert (fit.n, fit.loss, fit.theta.tolist(), fit.choice) == (3, 0.1, [1, 2], None)
     assert nothing is None
     assert score.scores.tolist() == [0.5]

@@ -122,5 +122,5 @@ def test_a_predictor_that_returns_no_evaluate_and_a_round_that_asks_no_task_are_
         def round(self, state: Any, cohort: Any, ask: Any) -> Any:
             return ask(All(state))
 
-    with raises("task-invalid", match="ask: expected Fit, Score or Evaluate, or a list of them, got All"):
+    with raises("task-invalid", match="ask: expected Fit, Score, Evaluate or Describe, or a list of them, got All"):
         coterie.run(Asks(), clients, "linear", rounds=1)

@@ -82,7 +82,7 @@ LOADERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object]]] = {
     "csv": (csv, lambda file: CSV(str(file), y="y")()),
     "images": (image, lambda file: ImageFolder(str(file.parent.parent))()),
     "idx": (idx, lambda file: read_idx(file, 3)),
-    "cifar": (cifar, read_cifar),
+    "cifar": (cifar, lambda path: read_cifar(path, 10)),
     "leaf": (leaf, lambda file: Sent140(path=str(file.parent.parent))()),
 }
 

@@ -21,7 +21,7 @@ from PIL import Image
 from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.datasets import cifar, har
-from coterie.data.datasets.cifar import CIFAR10
+from coterie.data.datasets.cifar import CIFAR10, CIFAR100
 from coterie.data.datasets.facts import CIFAR_BATCHES, CIFAR_FILES
 from coterie.data.datasets.facts import HAR_CHANNELS as CHANNELS
 from coterie.data.datasets.facts import IDX_PARTS as PARTS
@@ -219,6 +219,35 @@ class TestCIFAR10:
             archive.addfile(tarfile.TarInfo("cifar-10-batches-bin/test_batch.bin"), io.BytesIO())
         with raises("data-file-damaged", match=r"data.path: .*cifar-10-binary.tar.gz is damaged or another version"):
             CIFAR10(path=str(tmp_path))()
+
+
+class TestCIFAR100:
+    records = RNG.integers(0, 20, (5, 3074), dtype=np.uint8)
+
+    def write(self, folder: Path) -> None:
+        self.records[:, 1] = [99, 3, 50, 7, 0]
+        self.records[:3].tofile(folder / "train.bin")
+        self.records[3:].tofile(folder / "test.bin")
+
+    def test_two_labels_and_the_planes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        unchecked(monkeypatch, CIFAR100)
+        self.write(tmp_path)
+        fine, coarse = (CIFAR100(labels=labels, path=str(tmp_path))() for labels in ("fine", "coarse"))
+        assert (fine.classes, fine.y.tolist()) == (100, [99, 3, 50, 7, 0])
+        assert (coarse.classes, coarse.y.tolist()) == (20, self.records[:, 0].tolist())
+        assert fine.x[4, 1, 2, 3] == self.records[4, 2 + 1024 + 2 * 32 + 3]
+        assert fine.official is not None
+        assert fine.official.tolist() == [False] * 3 + [True] * 2
+
+    def test_labels_outside(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        unchecked(monkeypatch, CIFAR100)
+        self.write(tmp_path)
+        for place, said in ((0, "19"), (1, "99")):
+            wrong = self.records.copy()
+            wrong[0, place] = 100
+            wrong.tofile(tmp_path / "train.bin")
+            with raises("data-file-damaged", match=rf"train.bin has labels outside 0\.\.{said}"):
+                CIFAR100(path=str(tmp_path))()
 
 
 class TestMedMNIST:
@@ -582,9 +611,9 @@ class TestNormalise:
 
 def test_every_data_set_says_what_it_is() -> None:
     """What a listing needs; and every source gives every file."""
-    loaders: list[Any] = [MNIST, FashionMNIST, EMNIST, CIFAR10, MedMNIST, UCIHAR, FEMNIST, Sent140]
+    loaders: list[Any] = [MNIST, FashionMNIST, EMNIST, CIFAR10, CIFAR100, MedMNIST, UCIHAR, FEMNIST, Sent140]
     specs = [spec for loader in loaders for spec in getattr(loader, "variants", {"": loader.spec}).values()]
-    assert len({spec.name for spec in specs}) == len(specs) == 10
+    assert len({spec.name for spec in specs}) == len(specs) == 11
     for spec in specs:
         assert spec.title
         assert spec.licence

@@ -11,8 +11,8 @@ from coterie.client.answers import Moment
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.references import Best
-from coterie.core.replies import Fitted, Scored
-from coterie.core.tasks import Fit, Score
+from coterie.core.replies import Described, Fitted, Scored
+from coterie.core.tasks import Describe, Fit, Score
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.hostile import Hostile
 
@@ -78,6 +78,25 @@ def test_colluders_claim_the_victims_row_and_score_as_they_do() -> None:
     assert fitted.chosen.tolist() == [0, 0, 1, 1, 0]
     assert fitted.models[4].tolist() == [-6.0, 0.0]
     assert scored.scores[4].tolist() == [2.0, 9.0]
+
+
+class Describing(Fixed):
+    """An engine whose clients describe their data."""
+
+    def visit(self, visit: Visit) -> Outcome:
+        return Outcome((Described(IDS, IDS + 10, CENTERS[CHOICE] + UPDATES),), ())
+
+
+def test_colluders_describe_their_data_as_a_victim_does_and_others_honestly() -> None:
+    found = {}
+    for kind in ("colluders-as-cluster", "sign-flip", "nan"):
+        engine = Hostile(Describing(), Attack(kind=kind), 0, IDS, TRUTH)
+        engine.clients = torch.tensor([4])
+        (reply,) = engine.visit(Visit((Describe("labels", 2),), IDS, Moment(0, 0, 0))).replies
+        assert isinstance(reply, Described)
+        assert torch.equal(reply.rows[:4], (CENTERS[CHOICE] + UPDATES)[:4])
+        found[kind] = reply.rows[4].tolist()
+    assert found == {"colluders-as-cluster": [1.0, 0.0], "sign-flip": [10.0, 12.0], "nan": [10.0, 12.0]}
 
 
 def test_nan_is_missing_with_the_reason() -> None:

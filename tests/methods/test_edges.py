@@ -40,6 +40,7 @@ ONE_MODEL = {  # everyone in one cluster, by definition
 }
 PERSONAL = {"personal", "ifca-personal"}
 SOFT = {"fedem", "fedrc", "fedsoft"}
+DESCRIBED = {"pacfl", "fielding", "flux"}  # by what inputs or labels look like: a change of P(y|x) alone is not seen
 APART = {"fesem", "wecfl", "fedgroup", "fedgrouprox", "fl+hc", "composed", "fesem-cam", "wecfl-cam", "fedgroup-cam"}
 SOME = ("halves", "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "cfl", "stocfl", "ifca-cam")  # for every day
 HARD = [name for name in NAMES if name not in ONE_MODEL | SOFT]
@@ -70,7 +71,7 @@ BASES: dict[str, Callable[[Any], Any]] = {
 def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Method[Any]:
     """A method of the catalogue with k clusters, where it has any, and whatever warms up doing so for one round."""
     known = {f.name for f in dataclasses.fields(METHODS.find(name))}
-    options: dict[str, Any] = {"local": local, "k": k, "warmup": 1}
+    options: dict[str, Any] = {"local": local, "k": k, "warmup": 1, "rank": 2}  # `described` has two kinds per cluster
     if name == "cfl":
         options |= {"eps1": 0.3, "eps2": 0.5, "gamma_max": 0.5}
     if name == "stocfl":
@@ -96,6 +97,23 @@ def toy(clients: int = 16, clusters: int = 4, samples: int = 20, seed: int = 0, 
         hands.append((x[6:], y[6:], x[:6], y[:6]))
     truth = [client % clusters for client in of or range(clients)]
     return Federation.from_arrays(hands, truth=truth, outputs=4)
+
+
+def described() -> Federation:
+    """Four clusters of four clients, with two kinds of points and two labels each: descriptions tell them apart."""
+    hands = []
+    for client in range(16):
+        rng = np.random.default_rng(client)
+        kind = rng.integers(0, 2, 26)
+        x = (3 * np.eye(8)[2 * (client % 4) + kind] + 0.3 * rng.normal(size=(26, 8))).astype(np.float32)
+        y = (kind + client) % 4
+        hands.append((x[6:], y[6:], x[:6], y[:6]))
+    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4)
+
+
+def suited(name: str) -> Federation:
+    """Four clusters that this method can find."""
+    return described() if name in DESCRIBED else toy()
 
 
 def part(federation: Federation, clients: int) -> Federation:
@@ -276,7 +294,7 @@ def absent_rows_stay(a_method: Method[Any], federation: Federation, seed: int = 
 
 @pytest.mark.parametrize("name", few(HARD, *(name for name in SOME if name in HARD)))
 def test_a_cluster_whose_members_are_all_absent_keeps_its_model(name: str) -> None:
-    absent_rows_stay(method(name), toy())
+    absent_rows_stay(method(name), suited(name))
 
 
 @pytest.mark.covering
@@ -370,14 +388,18 @@ def test_two_identical_clients_stay_together(name: str) -> None:
 
 @pytest.mark.parametrize("name", few(NAMES, *SOME))
 def test_identical_clients_are_one_cluster(name: str) -> None:
-    # A dendrogram cut at k has k clusters whatever the data; FL+HC finds one by its threshold, or by a rule.
-    options: dict[str, Any] = {"threshold": 0.1} if name == "fl+hc" else {}
+    # A dendrogram cut at k has k clusters whatever the data; a threshold finds one, and so does a rule for FL+HC.
+    options: dict[str, Any] = {"threshold": 0.1} if name in {"fl+hc", "fedclust", "pacfl"} else {}
     result = run(method(name, k=3, **options), toy(of=[0] * 6), rounds=6)
     assert result.summary.sizes == (6,)
     assert len(set(result.clients.loss.tolist())) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in HARD if name not in {"cfl", "stocfl", "cfl-cam", "stocfl-cam"}])
+# Whose number of clusters follows from thresholds, or from a rule of their own.
+UNRULED = {"cfl", "stocfl", "cfl-cam", "stocfl-cam"} | DESCRIBED
+
+
+@pytest.mark.parametrize("name", [name for name in HARD if name not in UNRULED])
 def test_an_unknown_number_of_clusters_of_identical_clients_is_one(name: str) -> None:
     result = run(method(name, k="auto"), toy(of=[0] * 6))
     assert result.summary.sizes == (6,)
@@ -436,16 +458,17 @@ def test_a_checkpoint_can_be_written_while_warming_up(name: str, tmp_path: Path)
     ("name", "rule"),
     [
         *(("ifca", "auto"), ("wecfl", "auto"), ("fedem", "auto"), ("fl+hc", "gap")),
+        ("fielding", "silhouette"),
         *(
             pytest.param(name, "auto", marks=pytest.mark.exhaustive)
             for name in NAMES
-            if name not in ONE_MODEL | {"ifca", "wecfl", "fedem", "cfl", "stocfl", "cfl-cam", "stocfl-cam"}
+            if name not in ONE_MODEL | {"ifca", "wecfl", "fedem"} | UNRULED
         ),
         *(pytest.param(name, "gap", marks=pytest.mark.exhaustive) for name in ("ifca", "fesem", "fedgroup")),
     ],
 )
 def test_four_clusters_are_counted(name: str, rule: str) -> None:
-    result = run(method(name, k=rule), toy(), rounds=5)
+    result = run(method(name, k=rule), suited(name), rounds=5)
     assert len(centers_of(result.state)) == 4
     shares = result.clients.shares
     assert shares is None or shares.shape == (16, 4)
@@ -469,7 +492,7 @@ SEEDS = {
 
 @pytest.mark.parametrize("name", few(NAMES, *SOME))
 def test_newcomers_find_their_place_and_nobody_changes(name: str) -> None:
-    everyone = toy()
+    everyone = suited(name)
     federation = part(everyone, 12)
     # Components of a mixture part slowly: longer steps let them get there within the rounds.
     slow = name in ("fedem", "fedrc")

@@ -17,7 +17,7 @@ from conftest import raises
 from coterie.client.answers import FitAnswer
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Row
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network.client.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
@@ -84,6 +84,7 @@ def test_a_choice_is_a_randomised_response_that_training_starts_from(tmp_path: P
     [
         Evaluate((All(W),)),
         Score(CENTERS),
+        Describe("labels", 3),
         Fit(Own("mine", All(W)), local=Local()),
         Fit(Best(CENTERS), local=Local()),  # of three, and one choice is allowed
     ],
@@ -155,3 +156,17 @@ def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path:
         states.append(found.state)
     assert not torch.equal(states[0], states[1])  # the noise does not follow from the seed, which others may know
     assert dataclasses.asdict(found.settings)["seed"] == 0
+
+
+def test_a_client_describes_its_data_only_where_it_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    transport: LocalTransport = transport_of(groups(4), tmp_path / "state")
+    for node in (100, 102, 103):
+        transport.workers[node].allowed = ("describe",)
+    words = ["rounds=2", "model=linear", "network.clients=4", "method=pacfl", "method.k=2", "quorum=0.5"]
+    found = train_with_clients(transport, read(None, [*words, "network.refusals=0"]), tmp_path / "run")
+    assert found.state.labels.ids.tolist() == [0, 2, 3]
+    refused = found.history[0].missing[0]
+    assert refused.client == 1
+    assert "--allow describe" in refused.reason

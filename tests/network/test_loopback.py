@@ -24,7 +24,7 @@ from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
 from coterie.core.registry import METHODS
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -208,6 +208,7 @@ def test_a_reference_means_the_same(ref: Ref) -> None:
     compared((Fit(ref, LOCAL, save="new"), Evaluate((ref, All(THETA)))))
     compared((Fit(All(THETA), LOCAL, anchor=ref, mu=mu), Fit(All(THETA), LOCAL, offset=ref, send=False)))
     compared((Score(CENTERS, given=ref), Evaluate((All(THETA), ref, ref), average=True, split="train")))
+    compared((Describe("moments", 2, ref, classes=2), Describe("subspace", 3, rank=2), Describe("labels", 4)))
 
 
 @pytest.mark.parametrize("ref", WEIGHTS.values(), ids=WEIGHTS)

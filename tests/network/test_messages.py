@@ -15,11 +15,11 @@ from visit_requests import CENTERS, request
 
 from conftest import raises
 from coterie import __version__
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, ScoreAnswer
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Ref, Row
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.network.protocol.messages import (
     PROTOCOL,
     ClientInfo,
@@ -142,6 +142,7 @@ LOOK = Evaluate((All(THETA),))
 FITTED = FitAnswer(5, 0.5, THETA, None)
 SCORED = ScoreAnswer(5, torch.ones(3))
 LOOKED = EvaluateAnswer(5, 0.5, 0.9, 0.8, None)
+LABELS, DIRECTIONS = Describe("labels", 3), Describe("subspace", 2, rank=2)
 SOFT = Evaluate((Best(CENTERS),), belongs=Estimated(CENTERS, "votes"))
 SHARES = torch.tensor([0.2, 0.5, 0.3])
 
@@ -176,6 +177,8 @@ GOOD: list[tuple[Task | None, Answer | None]] = [
     (look(Row(THETA, 7), Best(CENTERS)), looked(choice=7)),
     (look(Own("x", Own("y", Row(THETA, 7))), Best(CENTERS)), looked(choice=2)),
     (SOFT, looked(choice=1, shares=SHARES)),
+    (LABELS, DescribeAnswer(5, SHARES)),
+    (DIRECTIONS, DescribeAnswer(5, torch.tensor([0.6, 0.8, 0, 0]))),
     (look(All(THETA), All(THETA), mixture=Own("pi", All(torch.ones(2)))), looked(choice=0, shares=torch.ones(2))),
     (
         look(All(THETA), belongs=Mix(torch.ones(3, 5), Estimated(CENTERS, "votes"))),
@@ -216,6 +219,12 @@ BAD: list[tuple[Task | None, Any, str]] = [
     (SOFT, looked(choice=1, shares=SHARES[:2]), "shares: "),
     (SOFT, looked(choice=1, shares=SHARES.long()), "shares: "),
     (SOFT, looked(choice=1, shares=torch.tensor([0, math.nan, 0])), "shares: NaN or Inf"),
+    (LABELS, SCORED, "a ScoreAnswer to a Describe"),
+    (LABELS, DescribeAnswer(0, SHARES), "n: from 1"),
+    *((LABELS, DescribeAnswer(5, torch.ones(shape) / 3), "row: ") for shape in (2, 4, (3, 1), ())),
+    (LABELS, DescribeAnswer(5, torch.tensor([1, math.nan, 0])), "row: NaN or Inf"),
+    *((LABELS, DescribeAnswer(5, torch.tensor(row)), "row: shares") for row in ([2.0, 0, 0], [-0.5, 1, 0.5])),
+    (DIRECTIONS, DescribeAnswer(5, torch.tensor([0.6, 0.8, 3, 0])), "row: vectors of length 1"),
 ]
 
 

@@ -11,7 +11,7 @@ from coterie.client.answers import Moment
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network.protocol.messages import PROTOCOL, ModelSpec, VisitRequest
 
 CENTERS = torch.arange(12.0).reshape(3, 4)
@@ -30,6 +30,7 @@ def request() -> VisitRequest:
         Fit(
             Pick(CENTERS, ByClient(torch.tensor([3]), torch.tensor([2]))), Local(), mu=3, optimizer_slot="o", keep=False
         ),
+        Describe("moments", 3, Row(theta, 1), classes=2),
     )
     plan = ModelSpec("mlp", '{"hidden": [4]}', (2, 2), 2, "cross_entropy", 4)
     return VisitRequest(PROTOCOL, "run-1", 3, tasks, Moment(1 << 90, 2, 3), True, None, 0, plan)

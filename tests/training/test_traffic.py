@@ -17,7 +17,7 @@ from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
-from coterie.core.replies import Fitted, Scored
+from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.engines.contract import Visit
 from coterie.methods.cam_presets import IFCACAM, WeCFLCAM
@@ -150,6 +150,7 @@ def test_what_comes_back() -> None:
     assert up([Fitted(ids, n, torch.zeros(3), torch.zeros(3, 4), None)]) == 3 * (P + N)
     assert up([Fitted(ids, n, torch.zeros(3), None, None)]) == 3 * N
     assert up([Scored(ids, n, torch.zeros(3, 5))]) == 3 * (5 * 4 + N)
+    assert up([Described(ids, n, torch.zeros(3, 7))]) == 3 * (7 * 4 + N)
     assert up([Fitted(ids[:0], n[:0], torch.zeros(0), None, None)]) == 0
     assert up([]) == 0
 

@@ -66,7 +66,15 @@ class EvaluateAnswer:
     scores: tuple[tuple[str, float], ...] = ()  # of an objective of one's own, by name
 
 
-Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer
+@dataclass(frozen=True, eq=False)
+class DescribeAnswer:
+    """A client's answer to a `Describe`."""
+
+    n: int
+    row: Tensor
+
+
+Answer: TypeAlias = FitAnswer | ScoreAnswer | EvaluateAnswer | DescribeAnswer
 
 
 @dataclass(frozen=True, eq=False)

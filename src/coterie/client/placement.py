@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
 from coterie.client.data import ClientData, ClientDataSource, Samples, samples_of
 from coterie.core.client_table import ByClient
 from coterie.core.compute import Compute
@@ -151,6 +151,8 @@ class Placement:
                 return replace(answer, scores=self.down(answer.scores))
             case EvaluateAnswer():
                 return replace(answer, shares=self._maybe(answer.shares))
+            case DescribeAnswer():
+                return replace(answer, row=self.down(answer.row))
         return None
 
     def _maybe(self, tensor: Tensor | None) -> Tensor | None:

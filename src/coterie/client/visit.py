@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.client.data import ClientData, samples_of
+from coterie.client.describe import described
 from coterie.client.evaluation import answers_of
 from coterie.client.placement import Placement
 from coterie.client.resolve import Resolver, votes
@@ -27,7 +28,7 @@ from coterie.core.model import Model
 from coterie.core.references import Personal, personal_of
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
 AUTO_CLIP = 1.0  # the gradient norm of `clip: auto`, where targets are standardised
 
@@ -63,6 +64,8 @@ class ClientVisit(Resolver):
                 return self.score(task)
             case Evaluate():
                 return self.evaluate(task)
+            case Describe():
+                return self.describe(task)
 
     def fit(self, task: Fit, number: int) -> FitAnswer:
         return self.train(task, *self.prepare(task, number))
@@ -191,6 +194,15 @@ class ClientVisit(Resolver):
         """The sums of p(center | sample) (n, K) over the samples of each class, a row of K * classes numbers."""
         sums = posterior.new_zeros(task.width // posterior.shape[1], posterior.shape[1])
         return sums.index_add_(0, self.data.train[1], posterior).T.reshape(-1)
+
+    def describe(self, task: Describe) -> DescribeAnswer:
+        """A row that says what the training samples look like."""
+        x, y = self.data.train
+        features = x if task.model is None else self.replica.load(self.resolve(task.model)[0]).features(x)
+        row = described(task, features, y).to(self.replica.theta.dtype)
+        if not bool(row.isfinite().all()):
+            raise not_finite("the description of the data has a value")
+        return DescribeAnswer(len(x), row)
 
     def evaluate(self, task: Evaluate) -> EvaluateAnswer:
         """Predict for the samples of a split, and compare with their labels."""

@@ -32,6 +32,18 @@ def agglomerate(
     return by_first_member(torch.from_numpy(np.asarray(cut, dtype=np.int64)))
 
 
+def elbow(distance: Tensor) -> float:
+    """Where the sorted distances to the nearest neighbour begin to rise: the point furthest below the straight line
+    from the least to the largest (Kneedle, of a curve that is convex and rises). Distances (n, n)."""
+    n = len(distance)
+    nearest = (distance + torch.diag(distance.new_full((n,), torch.inf))).amin(1).sort().values
+    rise = nearest[-1] - nearest[0]
+    if n < 2 or float(rise) == 0:
+        return float(nearest[-1].nan_to_num(posinf=0.0))
+    below = torch.linspace(0, 1, n, dtype=nearest.dtype) - (nearest - nearest[0]) / rise
+    return float(nearest[int(below.argmax())])
+
+
 def _cut(tree: NDArray[np.float64], k: int) -> NDArray[np.int64]:
     """Exactly k clusters, also if merges tie (fcluster would give fewer)."""
     n = len(tree) + 1

@@ -157,6 +157,30 @@ class Replica:
     @torch.inference_mode()
     def logits(self, x: Tensor, batch: int | None = None) -> Tensor:
         """The network's output for x, in evaluation mode."""
+        return self._by_batch(x, batch, self.outputs)
+
+    @torch.inference_mode()
+    def features(self, x: Tensor) -> Tensor:
+        """The latent features (n, d) of x, in evaluation mode: what the last linear layer gets, or, without one, the
+        network's output."""
+        linear = [m for m in self.network.modules() if isinstance(m, nn.Linear)]
+        if not linear:
+            return self.logits(x).flatten(1)
+        seen: list[Tensor] = []
+        hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+
+        def latent(part: Tensor) -> Tensor:
+            self.network(part)
+            found = seen[-1].reshape(len(part), -1)
+            seen.clear()
+            return found
+
+        try:
+            return self._by_batch(x, None, latent)
+        finally:
+            hook.remove()
+
+    def _by_batch(self, x: Tensor, batch: int | None, outputs: Callable[[Tensor], Tensor]) -> Tensor:
         # The output of convolutions is much larger than their input: batches that fit into the cache are the fastest.
         # An accelerator is fastest with large ones.
         batch = batch or (64 if x.ndim == 4 and self._images else 1024) * (1 if self.device == CPU else ON_DEVICE)
@@ -164,5 +188,5 @@ class Replica:
         self.network.eval()
         x = channels_last(x)
         if len(x) <= batch:
-            return self.outputs(x)
-        return torch.cat([self.outputs(part) for part in x.split(batch)])
+            return outputs(x)
+        return torch.cat([outputs(part) for part in x.split(batch)])

@@ -122,4 +122,14 @@ class Evaluated:
         return f"<{len(self.ids)} clients evaluated: .ids, .n, .loss, .accuracy, .macro_f1, .choice, .shares>"
 
 
-Reply: TypeAlias = Fitted | Scored | Evaluated
+@explained
+@dataclass(frozen=True, eq=False)
+class Described:
+    """Answers to a `Describe`."""
+
+    ids: Tensor
+    n: Tensor
+    rows: Tensor  # (n, length)
+
+
+Reply: TypeAlias = Fitted | Scored | Evaluated | Described

@@ -7,7 +7,7 @@ A task says what to do with the vectors that its references name (`core.referenc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from torch import Tensor
 
@@ -154,4 +154,65 @@ class Evaluate:
         check_models(self.models)
 
 
-Task: TypeAlias = Fit | Score | Evaluate
+Description: TypeAlias = Literal["moments", "subspace", "labels", "sketch"]
+LONGEST = 1 << 16  # numbers in a description, at most
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Describe:
+    """What the client's training data looks like, as one row of numbers per client.
+
+    moments: mean and deviation of the latent features (what the last layer gets) of `model`, projected to `size`.
+    subspace: the first `rank` left singular vectors of the raw inputs, projected to `size`, not centred.
+    sketch: the mean of the raw inputs, projected to `size`.
+    labels: the share of each of `size` labels; nothing but labels is read. The other kinds read no label unless
+    `classes` is given: then moments and sketch are of all samples and of each label, subspace of each label alone, and
+    what a client has no samples of is zeros.
+    The projection is `core.sketch`: fixed, the same for everyone; what has fewer numbers is kept as it is, with zeros
+    behind it. Labels count modulo their number; targets of a regression in bins of equal width from -3 to 3.
+    """
+
+    usage: ClassVar[str] = 'Describe("moments", size=16, model=All(w))'
+
+    kind: Description
+    size: int
+    model: Ref | None = None  # of moments: the frozen encoder
+    rank: int = 1  # of subspace
+    classes: int = 0  # labels that are described each; 0: labels are not read
+    on: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_references(self, "model")
+        if self.kind not in get_args(Description):
+            raise CoterieError(f"Describe.kind: one of {', '.join(get_args(Description))}", code="task-invalid")
+        if (self.model is not None) != (self.kind == "moments"):
+            raise CoterieError(
+                "Describe.model: moments are of the features of a model, the other kinds of the data alone; "
+                f"write {self.usage}",
+                code="task-invalid",
+            )
+        if (self.kind != "subspace" and self.rank != 1) or (self.kind == "labels" and self.classes):
+            raise CoterieError(
+                "Describe: rank is of subspace; classes of moments, subspace and sketch", code="task-invalid"
+            )
+        if min(self.size, self.rank) < 1 or self.classes < 0 or self.length > LONGEST:
+            raise CoterieError(
+                f"Describe: from 1 to {LONGEST} numbers, not {self.length}; choose another size", code="task-invalid"
+            )
+
+    @property
+    def length(self) -> int:
+        """How many numbers a client answers."""
+        match self.kind:
+            case "moments":
+                return 2 * self.size * (1 + self.classes)
+            case "sketch":
+                return self.size * (1 + self.classes)
+            case "subspace":
+                return self.size * self.rank * max(1, self.classes)
+            case "labels":
+                return self.size
+
+
+Task: TypeAlias = Fit | Score | Evaluate | Describe

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coterie.data.bridges.pytorch import from_torch as from_torch
     from coterie.data.dataset import Dataset as Dataset
     from coterie.data.datasets.cifar import CIFAR10 as CIFAR10
+    from coterie.data.datasets.cifar import CIFAR100 as CIFAR100
     from coterie.data.datasets.digits import Digits as Digits
     from coterie.data.datasets.har import UCIHAR as UCIHAR
     from coterie.data.datasets.idx import EMNIST as EMNIST
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from coterie.data.datasets.synthetic import Synthetic as Synthetic
     from coterie.data.datasets.synthetic import SyntheticRegression as SyntheticRegression
     from coterie.data.domain import Domain as Domain
+    from coterie.data.partitions.appearance import Corrupted as Corrupted
+    from coterie.data.partitions.appearance import RotatedByLabel as RotatedByLabel
     from coterie.data.partitions.clientwise import IID as IID
     from coterie.data.partitions.clientwise import Classes as Classes
     from coterie.data.partitions.clientwise import Dirichlet as Dirichlet
@@ -56,7 +59,7 @@ _HOME = {
     "coterie.data.bridges.huggingface": ("from_huggingface",),
     "coterie.data.bridges.pytorch": ("federation_from_torch", "from_torch"),
     "coterie.data.readers.npz": ("NPZ",),
-    "coterie.data.datasets.cifar": ("CIFAR10",),
+    "coterie.data.datasets.cifar": ("CIFAR10", "CIFAR100"),
     "coterie.data.dataset": ("Dataset",),
     "coterie.data.datasets.digits": ("Digits",),
     "coterie.data.domain": ("Domain",),
@@ -68,6 +71,7 @@ _HOME = {
     "coterie.data.datasets.idx": ("EMNIST", "FashionMNIST", "MNIST"),
     "coterie.data.datasets.leaf": ("FEMNIST", "Sent140"),
     "coterie.data.datasets.medmnist": ("MedMNIST",),
+    "coterie.data.partitions.appearance": ("Corrupted", "RotatedByLabel"),
     "coterie.data.partitions.clientwise": ("Classes", "Dirichlet", "IID", "PowerLaw", "Quantity"),
     "coterie.data.partitions.clusterwise": (
         "ClusterClasses",

@@ -15,14 +15,14 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.client.memory import Memory
 from coterie.core.allocation.buffers import BufferPool
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NOT_FINITE, CoterieError
 from coterie.core.naming import client_name
-from coterie.core.replies import Evaluated, Fitted, Reply, Scored
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +177,8 @@ class ReplyBuilder:
                 answer = dataclasses.replace(answer, theta=None, sketch=sketch)
             elif isinstance(answer, ScoreAnswer):
                 answer = dataclasses.replace(answer, scores=answer.scores.clone())
+            elif isinstance(answer, DescribeAnswer):
+                answer = dataclasses.replace(answer, row=answer.row.clone())
             elif isinstance(answer, EvaluateAnswer) and answer.shares is not None:
                 answer = dataclasses.replace(answer, shares=answer.shares.clone())
             self._answers[number][client] = answer
@@ -216,6 +218,9 @@ class ReplyBuilder:
                 return Scored(ids, n, torch.stack(rows) if rows else torch.empty(0, task.width))
             case Evaluate():
                 return _evaluated(ids, n, [a for a in mine.values() if isinstance(a, EvaluateAnswer)])
+            case Describe():
+                said = [a.row for a in mine.values() if isinstance(a, DescribeAnswer)]
+                return Described(ids, n, torch.stack(said) if said else torch.empty(0, task.length))
 
 
 def _evaluated(ids: Tensor, n: Tensor, seen: Sequence[EvaluateAnswer]) -> Evaluated:

@@ -1,7 +1,8 @@
 """An engine around an engine: the answers of hostile clients are replaced by what they say instead.
 
 It works on the answers of a visit, whichever engine brought them, so an attack is the same to the bit on every engine.
-Data that is poisoned (label-flip, backdoor) is `data.poisoning`; what clients keep for themselves stays honest.
+Data that is poisoned (label-flip, backdoor) is `data.poisoning`; what clients keep for themselves stays honest, and so
+do descriptions, except those of colluders, who describe their data as one of their victims does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NOT_FINITE, CoterieError
 from coterie.core.references import Own, Ref, starts_of
-from coterie.core.replies import Fitted, Reply, Scored
+from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
 from coterie.engines.attacks import POSES, Attack, AttackView, Lie
@@ -49,7 +50,7 @@ class Hostile:
         hostile = torch.isin(reply.ids, self.clients)
         if not bool(hostile.any()):
             return reply
-        if isinstance(reply, Scored):
+        if isinstance(reply, Scored | Described):
             return self._posing(reply, hostile)
         if not isinstance(task, Fit) or not isinstance(reply, Fitted):
             return reply
@@ -88,12 +89,14 @@ class Hostile:
             return ~hostile
         return ~hostile & (self._truth.at(ids, default=-1) == self._attack.cluster)
 
-    def _posing(self, reply: Scored, hostile: Tensor) -> Scored:
-        """Colluders score as their victims do, and so are put into their cluster."""
+    def _posing(self, reply: Scored | Described, hostile: Tensor) -> Reply:
+        """Colluders score, or describe their data, as their victims do, and so are put into their cluster."""
         victims = self._victims(reply.ids, hostile)
         if self._attack.kind != POSES or not bool(victims.any()):
             return reply
         many = int(hostile.sum())
+        if isinstance(reply, Described):  # of one victim: a mean of singular vectors is none
+            return dataclasses.replace(reply, rows=_put(reply.rows, hostile, reply.rows[victims][:1].repeat(many, 1)))
         return dataclasses.replace(
             reply, scores=_put(reply.scores, hostile, reply.scores[victims].mean(0).repeat(many, 1))
         )

@@ -23,7 +23,15 @@ from multiprocessing.process import BaseProcess
 import torch
 from torch import Tensor
 
-from coterie.client.answers import ClientTasks, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
+from coterie.client.answers import (
+    ClientTasks,
+    DescribeAnswer,
+    EvaluateAnswer,
+    FitAnswer,
+    Moment,
+    ScoreAnswer,
+    VisitResult,
+)
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.memory import Memory
 from coterie.client.runner import TaskRunner
@@ -34,7 +42,7 @@ from coterie.core.compute import HOST, Compute, determinism
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.data.federation import Federation
 from coterie.engines.chunks import CHUNKS, CHUNKS_PER_WORKER, make_chunks
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason, restrict
@@ -64,8 +72,9 @@ class _ChunkResult:
 
 
 TYPES = (
-    *(_BeginVisit, _Chunk, _ChunkResult, Visit, Moment, VisitResult, Missing, FitAnswer, ScoreAnswer, EvaluateAnswer),
-    *(Fit, Score, Evaluate, All, Pick, Best, Mix, Own, Personal, Estimated, Posterior, Local, ByClient),
+    *(_BeginVisit, _Chunk, _ChunkResult, Visit, Moment, VisitResult, Missing),
+    *(FitAnswer, ScoreAnswer, EvaluateAnswer, DescribeAnswer),
+    *(Fit, Score, Evaluate, Describe, All, Pick, Best, Mix, Own, Personal, Estimated, Posterior, Local, ByClient),
 )
 
 

@@ -13,7 +13,7 @@ from coterie.clustering.averaging import Weighting, mean, weigh
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Ref
 from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.methods.cam_references import References
 
 
@@ -39,8 +39,8 @@ class Residual:
     shared_replies: list[Fitted] = dataclasses.field(default_factory=list)
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
-        single = isinstance(task, Fit | Score | Evaluate)
-        tasks = [task] if isinstance(task, Fit | Score | Evaluate) else list(task)
+        single = isinstance(task, Task)
+        tasks = [task] if isinstance(task, Task) else list(task)
         out: list[Task] = []
         mine: list[int] = []  # the positions of the base's own tasks among those sent
         for one in tasks:
@@ -65,7 +65,7 @@ class Residual:
 
     def rewrite(self, task: Task) -> tuple[list[Task], int]:
         """The task on residuals, with the other tasks of the same visit, and its position among them."""
-        if isinstance(task, Evaluate):
+        if isinstance(task, Evaluate | Describe):
             return [task], 0
         if isinstance(task, Score):
             return [dataclasses.replace(task, given=self.scored_with())], 0

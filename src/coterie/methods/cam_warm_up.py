@@ -15,7 +15,7 @@ from coterie.core.cohort import Cohort
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Reply
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Fit, Task
 from coterie.methods.cam_references import References
 from coterie.methods.cam_state import Additive
 from coterie.methods.contract import Ask
@@ -41,8 +41,8 @@ class WarmUp:
     rounds: int
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
-        single = isinstance(task, Fit | Score | Evaluate)
-        tasks = [task] if isinstance(task, Fit | Score | Evaluate) else list(task)
+        single = isinstance(task, Task)
+        tasks = [task] if isinstance(task, Task) else list(task)
         replies: list[Reply] = self.ask([self.rewrite(one) for one in tasks])
         return replies[0] if single else replies
 

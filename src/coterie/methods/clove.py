@@ -13,7 +13,8 @@ The paper clusters the clients of a round. Here those who are absent count with 
 clients alone, k-means would make K clusters whatever they are, and a client first met late finds the clusters there.
 `root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector.
 In the authors' code, not in this: random clusters in the first round, and the end of steps 1 to 3 once clusters are
-stable. K unknown: `k=auto` of this library, not the paper's choice by silhouettes in every round.
+stable. K unknown: `k=auto`, not the paper's silhouettes in every round. No cell of its tables is claimed: they were not
+at hand, and a part of its ways to deal samples is not in this library.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
+from coterie.clustering.kmeans import fresh_kmeans, nearest
 from coterie.clustering.labels import cheapest_names
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
@@ -37,21 +38,10 @@ from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
+from coterie.methods.clove_clusters import LossClusters
 from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask
-from coterie.methods.hard_clusters import Clusters, assigned, averaged
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class LossClusters(Clusters):
-    """Clusters, and the loss vectors they were made of."""
-
-    losses: ByClient  # (n, K) as each client sent them last
-
-    def places(self) -> Tensor:
-        """The mean loss vector of each cluster (K, K); infinitely far where there is none."""
-        ids, k = self.losses.ids, len(self.centers)
-        return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
+from coterie.methods.hard_clusters import assigned, averaged
 
 
 @takes_auto_k

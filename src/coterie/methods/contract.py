@@ -18,8 +18,8 @@ import numpy as np
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError
 from coterie.core.model import Model
-from coterie.core.replies import Evaluated, Fitted, Reply, Scored
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
 State = TypeVar("State")
 
@@ -36,6 +36,8 @@ class Ask(Protocol):
     def __call__(self, task: Score, /) -> Scored: ...
     @overload
     def __call__(self, task: Evaluate, /) -> Evaluated: ...
+    @overload
+    def __call__(self, task: Describe, /) -> Described: ...
     @overload
     def __call__(self, task: list[Fit], /) -> list[Fitted]: ...
     @overload

@@ -17,9 +17,10 @@ from coterie.core.model import Model
 from coterie.core.model_parts import Section
 from coterie.core.references import All, Best, Own, Personal, Pick, Ref
 from coterie.core.shared_model import SharedModel
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Score, Task
 
 SLOT = "personal"  # where a client keeps its own values
+COMMON = "personal.common"  # where nobody keeps anything: the default is meant
 HEAD_OPTIMIZER = "personal.optimizer"  # and the optimiser's state of a training of these alone
 T = TypeVar("T")
 
@@ -60,8 +61,8 @@ class Joining:
     head_epochs: int = 0  # train the section alone for so long first, and then the rest alone; 0: together
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
-        single = isinstance(task, Fit | Score | Evaluate)
-        tasks = [task] if isinstance(task, Fit | Score | Evaluate) else list(task)
+        single = isinstance(task, Task)
+        tasks = [task] if isinstance(task, Task) else list(task)
         sent = [self.rewritten(one) for one in tasks]
         replies = iter(self.ask([one for several in sent for one in several]))
         kept = [[next(replies) for _ in several][-1] for several in sent]
@@ -75,6 +76,8 @@ class Joining:
             return [dataclasses.replace(task, personal=self.personal)]
         if isinstance(task, Evaluate):
             return [self.whole(task)]
+        if isinstance(task, Describe):
+            return [task if task.model is None else dataclasses.replace(task, model=self.encoder(task.model))]
         if task.offset is not None or task.weights is not None or task.save is not None:
             raise _unsupported("keeps models at clients, adds them or weighs samples")
         anchor = None if task.anchor is None else self.joined(task.anchor)
@@ -93,6 +96,13 @@ class Joining:
         if task.mixture is not None or task.belongs is not None or len(task.models) != 1:
             raise _unsupported("predicts with several models")
         return dataclasses.replace(task, models=tuple(map(self.joined, task.models)))
+
+    def encoder(self, ref: Ref) -> Ref:
+        """The same model with the section that everyone began with: descriptions are compared between clients."""
+        if self.personal is None:
+            return ref
+        common = Personal(self.personal.section, Own(COMMON, self.personal.own.default))
+        return dataclasses.replace(self, personal=common).joined(ref)
 
     def joined(self, ref: Ref) -> Ref:
         """The same model with the client's own section."""

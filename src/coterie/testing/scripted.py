@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from coterie.core.cohort import Cohort, Roster
-from coterie.core.replies import Fitted, Reply, Scored
+from coterie.core.replies import Described, Fitted, Reply, Scored
 
 Answer: TypeAlias = Reply | Sequence[Reply] | Callable[[Any], Reply | Sequence[Reply]]
 
@@ -64,3 +64,9 @@ def scored(rows: Mapping[int, Sequence[float]], k: int = 2) -> Scored:
     """A reply to a `Score` of k centers: the row of each client that answers, with ten samples each."""
     scores = torch.tensor([list(r) for r in rows.values()], dtype=torch.float32).reshape(len(rows), -1 if rows else k)
     return Scored(torch.tensor(list(rows), dtype=torch.int64), torch.full((len(rows),), 10), scores)
+
+
+def described(rows: Mapping[int, Sequence[float]]) -> Described:
+    """A reply to a `Describe`: the row of each client that answers, with ten samples each."""
+    ids = torch.tensor(list(rows), dtype=torch.int64)
+    return Described(ids, torch.full((len(rows),), 10), torch.tensor([list(r) for r in rows.values()]).float())

@@ -19,7 +19,7 @@ from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -104,7 +104,7 @@ class Renamed:
         if not dataclasses.is_dataclass(tree) or isinstance(tree, type):
             return tree
         new = {f.name: self._inward(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
-        if isinstance(tree, Fit | Score | Evaluate) and tree.on is not None:
+        if isinstance(tree, Task) and tree.on is not None:
             new["on"] = self._clients.at(tree.on).sort().values
         return replace(tree, **new)
 
@@ -129,7 +129,7 @@ class NotesTurns(RoundAsk):
 
 def _listed(task: Any) -> list[Task]:
     tasks = task if isinstance(task, list | tuple) else [task]
-    return [one for one in tasks if isinstance(one, Fit | Score | Evaluate)]
+    return [one for one in tasks if isinstance(one, Task)]
 
 
 @dataclass(frozen=True)

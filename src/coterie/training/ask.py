@@ -18,7 +18,7 @@ from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.references import describe_value
 from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Evaluate, Fit, Task
 from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
 from coterie.engines.quarantine import guard
 from coterie.engines.screening import screen, without
@@ -68,13 +68,13 @@ class RoundAsk:
 
     def __call__(self, task: Task | Sequence[Task]) -> Any:
         for one in task if isinstance(task, list | tuple) else (task,):
-            if not isinstance(one, Fit | Score | Evaluate):
+            if not isinstance(one, Task):
                 raise CoterieError(
-                    f"ask: expected Fit, Score or Evaluate, or a list of them, got {describe_value(one)}",
+                    f"ask: expected Fit, Score, Evaluate or Describe, or a list of them, got {describe_value(one)}",
                     code="task-invalid",
                 )
-        single = isinstance(task, Fit | Score | Evaluate)
-        tasks: tuple[Task, ...] = (task,) if isinstance(task, Fit | Score | Evaluate) else tuple(task)
+        single = isinstance(task, Task)
+        tasks: tuple[Task, ...] = (task,) if isinstance(task, Task) else tuple(task)
         wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
         if not len(wanted) and not all(isinstance(one, Evaluate) for one in tasks):
             raise NoAnswerError(f"round {self._round + 1}: no client was drawn")

@@ -14,8 +14,8 @@ from torch import Tensor
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.references import Mix, Pick, vectors_of, walk
-from coterie.core.replies import Fitted, Reply, Scored
-from coterie.core.tasks import Fit, Score
+from coterie.core.replies import Described, Fitted, Reply, Scored
+from coterie.core.tasks import Describe, Fit, Score
 from coterie.engines.contract import Visit
 
 NUMBER = 4  # bytes of what is not a tensor: a cluster's number, a loss
@@ -35,6 +35,8 @@ def up(replies: Sequence[Reply]) -> int:
             total += 0 if reply.sketch is None else _size(reply.sketch)
         elif isinstance(reply, Scored):
             total += _size(reply.scores)
+        elif isinstance(reply, Described):
+            total += _size(reply.rows)
         total += len(reply.ids) * NUMBER
     return total
 
@@ -43,7 +45,7 @@ def _to_one(visit: Visit, client: int, memory: Memory) -> int:
     sent: dict[tuple[int, int], int] = {}  # by address, so that no vector is counted twice
     kept = memory.read(client)
     for task in visit.tasks_for(client):
-        if isinstance(task, Fit | Score):
+        if isinstance(task, Fit | Score | Describe):
             for node in walk(task, kept):
                 sent |= _vectors(node, client)
     return sum(sent.values())

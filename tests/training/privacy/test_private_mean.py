@@ -16,8 +16,8 @@ from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick
-from coterie.core.replies import Fitted, Scored
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.replies import Described, Fitted, Scored
+from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.testing.scripted import ScriptedAsk, fitted, scored
 from coterie.training.privacy.declarations import Releases, once
 from coterie.training.privacy.ledger import Ledger
@@ -222,6 +222,21 @@ def test_a_ledger_survives_a_checkpoint() -> None:
     ids: Tensor = torch.arange(6)
     assert again.epsilon_of(ids) == ledger.epsilon_of(ids)
     assert again.attempts == 1
+
+
+def test_a_description_is_refused_or_noised_and_counted() -> None:
+    task, ids = Describe("labels", 3), torch.tensor([1, 2])
+    said = Described(ids, torch.tensor([5, 9]), torch.tensor([[4.0, 3.0, 0.0], [0.0, 1.0, 0.0]]))
+    with raises("privacy-unaccounted", match="Describe labels"):
+        private(plan_of(noise=1.0), [said])(task)
+    releases = Releases(signals=once, descriptions=True)
+    ask = private(plan_of(noise=1.0, releases=releases), [said], [said])
+    reply = ask(task)
+    assert reply.n.tolist() == [1, 1]
+    assert not torch.equal(reply.rows, said.rows)
+    assert _counts(ask.ledger.signals) == {1: 1, 2: 1}
+    with raises("privacy-budget"):  # once was planned
+        ask(task)
 
 
 def test_scores_of_nobody() -> None:

@@ -42,6 +42,7 @@ ACCOUNTED: dict[str, Any] = {
     "ifca": coterie.IFCA(k=2, local=LOCAL),
     "wecfl": coterie.WeCFL(k=2, local=LOCAL),
     "fesem": coterie.FeSEM(k=2, local=LOCAL),
+    "flux": coterie.FLUX(k=2, warmup=1, size=2, classes=2, local=LOCAL),
     "halves": coterie.Halves(trial=False, sketch=4, local=LOCAL),
 }
 

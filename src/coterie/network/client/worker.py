@@ -22,7 +22,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.model import Model
 from coterie.core.registry import MODELS
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
 from coterie.network.client.local_privacy import PrivacyGuard
 from coterie.network.client.saved_model import save_model
@@ -63,6 +63,7 @@ class ClientWorker:
     limits: Limits = LIMITS
     say: Callable[[str], None] = lambda _: None
     save_to: Path | None = None  # where its model is stored after every evaluation
+    allowed: tuple[str, ...] = ()  # what the server may ask beside models and scores: describe
     guard: PrivacyGuard | None = None  # makes everything private that leaves the client, if it was told to
     compute: Compute = HOST  # on this client's own device
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
@@ -126,7 +127,17 @@ class ClientWorker:
         self._runners = {spec: TaskRunner(model, compute=self.compute)}
         return None
 
+    def _check_allowed(self, request: VisitRequest) -> None:
+        kinds = [task.kind for task in request.tasks if isinstance(task, Describe)]
+        if kinds and "describe" not in self.allowed:
+            raise CoterieError(
+                f"the server asks for a description of this client's data ({', '.join(kinds)}), which this client was "
+                "not told to give (--allow describe)",
+                code="describe-refused",
+            )
+
     def _carry_out(self, request: VisitRequest) -> VisitReply:
+        self._check_allowed(request)
         remove_unused_versions(self.store, request.run, request.base, request.since)
         kept, afresh = self._kept(request)
         device = torch.device(self.compute.device)

@@ -59,6 +59,7 @@ def answer(message: Message, context: Context) -> Message:
     worker = ClientWorker(
         *(str(said["name"]), lambda: own_data(str(said["data"])), _store(said, context)),
         trusted=trusted,
+        allowed=tuple(str(said.get("allow", "")).split()),
         compute=compute,
     )
     try:

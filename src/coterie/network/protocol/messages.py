@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, Row
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import reason
 from coterie.network.protocol.per_client import check_answers, for_client
 from coterie.network.protocol.wire import LIMITS, Limits, Payload, WireError, decode
@@ -216,12 +216,12 @@ class Refusal:
 
 
 TO_CLIENT: tuple[type, ...] = (
-    *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Local, ByClient),
+    *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Describe, Local, ByClient),
     *(All, Row, Pick, Best, Mix, Own, Personal, Estimated, Posterior),
 )
 TO_SERVER: tuple[type, ...] = (
     *(ClientInfo, VisitReply, FrozenWanted, Refusal),
-    *(FitAnswer, ScoreAnswer, EvaluateAnswer),
+    *(FitAnswer, ScoreAnswer, EvaluateAnswer, DescribeAnswer),
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, EvaluateAnswer, FitAnswer, ScoreAnswer
+from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.client_table import ByClient
 from coterie.core.references import (
     All,
@@ -24,7 +24,7 @@ from coterie.core.references import (
     length_of,
     substitute,
 )
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import ERRORS, Visit
 from coterie.network.protocol.wire import Limits, WireError
 
@@ -122,6 +122,8 @@ def _vectors(task: Task, size: int) -> tuple[int, ...]:
         case Evaluate():
             belongs = task.belongs if task.belongs is not None else task.mixture
             return (0 if belongs is None else length_of(belongs) * WIDEST,)
+        case Describe():
+            return (task.length * WIDEST,)
 
 
 def check_answers(
@@ -151,6 +153,10 @@ def check_answers(
                     _check_scores(answer.scores, task.rule, answer.n if task.rule == "classes" else 1)
                 case Evaluate(), EvaluateAnswer():
                     _check_evaluate(answer, task, dtype)
+                case Describe(), DescribeAnswer():
+                    _check_samples(answer.n, 1)
+                    _check_vector(answer.row, task.length, (dtype,), "row")
+                    _check_description(answer.row, task)
                 case _:
                     raise WireError(f"a {type(answer).__name__} to a {type(task).__name__}", code="wire-unexpected")
         except WireError as error:
@@ -249,6 +255,16 @@ def _check_scores(scores: Tensor, rule: str, total: int) -> None:
     summed = float(scores.double().sum())
     if rule != "loss" and (float(scores.min()) < -ROUNDING or abs(summed - total) > ROUNDING * total):
         raise WireError(f"scores: from 0 on, and of sum {total}, not {summed:.3g}", code="wire-answer-invalid")
+
+
+def _check_description(row: Tensor, task: Describe) -> None:
+    """Labels are shares of the samples; singular vectors have length 1, or 0 where there are none."""
+    if task.kind == "labels" and (float(row.min()) < 0 or abs(float(row.sum()) - 1) > ROUNDING):
+        raise WireError(f"row: shares that sum to 1, not to {float(row.sum()):.3g}", code="wire-answer-invalid")
+    if task.kind == "subspace":
+        lengths = row.reshape(-1, task.size).norm(dim=1)
+        if float(torch.minimum(lengths, (lengths - 1).abs()).max()) > ROUNDING:
+            raise WireError("row: vectors of length 1, or 0", code="wire-answer-invalid")
 
 
 def _check_choice(choice: object, refs: Sequence[Ref]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
+from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.tasks import Evaluate, Task
 from coterie.network.protocol.messages import VisitReply
 from coterie.network.protocol.wire import WireError
@@ -22,6 +22,6 @@ def check_size(registry: ClientRegistry, client: int, report: VisitReply, tasks:
                 f"was evaluated on {answer.n} samples, but announced {said} for training and {tested} for tests",
                 code="wire-answer-invalid",
             )
-        if isinstance(answer, FitAnswer | ScoreAnswer) and answer.n != said:
+        if isinstance(answer, FitAnswer | ScoreAnswer | DescribeAnswer) and answer.n != said:
             registry.here.pop(client, None)
             raise UnableError(f"trained on {answer.n} samples, but announced {said}")

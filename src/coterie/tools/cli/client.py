@@ -21,6 +21,11 @@ TrustedNetworks = Annotated[
     list[str] | None, typer.Option(metavar="MODULE:NET", help="A network beyond the catalogue's; repeatable.")
 ]
 
+Allowed = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT", help="What else the server may ask for: describe, a few numbers on the data."),
+]
+
 
 def client(
     server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The server.")],
@@ -39,6 +44,7 @@ def client(
         typer.Option(metavar="KEY=VALUE,...", help="Add noise here, whatever the server does: epsilon=8,visits=30."),
     ] = None,
     trust: TrustedNetworks = None,
+    allow: Allowed = None,
     device: Device = "auto",
     patience: Annotated[float, typer.Option(min=0, help="Seconds to try again where it is not let in.")] = 150.0,
     look: Annotated[
@@ -57,6 +63,8 @@ def client(
 
     require_flower("coterie client")
     _check(server, key, insecure, name)
+    if set(allow or ()) - {"describe"}:
+        raise CoterieError(f"--allow {' '.join(allow or ())}: only describe can be allowed", code="option-invalid")
 
     from coterie.network.security.certificates import client_files
 
@@ -79,6 +87,7 @@ def client(
     worker = ClientWorker(
         *(who, lambda: own_data(data), kept),
         trusted=tuple(trust or ()),
+        allowed=tuple(allow or ()),
         say=_say,
         save_to=save_model,
         guard=None if local_privacy is None else _guard(local_privacy, place),

@@ -17,6 +17,7 @@ from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedavgm import FedAvgM
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fesem import FeSEM
+from coterie.methods.flux import FLUX
 from coterie.methods.halves import FIRST, Halves
 from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL
@@ -51,7 +52,7 @@ class Releases:
     signals: how often single sketches or votes of a client are used to cluster, in so many rounds, and where everyone
     takes part in all of them or not.
     models: whether the clients' models are looked at one by one, as sketches. sketches: whether it asks for sketches.
-    votes: whether it asks which center fits a client best.
+    votes: whether it asks which center fits a client best. descriptions: whether it asks what a client's data is like.
     """
 
     means: int = 1
@@ -59,11 +60,12 @@ class Releases:
     models: bool = False
     sketches: bool = False
     votes: bool = False
+    descriptions: bool = False
 
     @property
     def any_signal(self) -> bool:
         """Whether there is a clustering signal beside the means."""
-        return self.models or self.sketches or self.votes
+        return self.models or self.sketches or self.votes or self.descriptions
 
 
 # Exactly these classes: a subclass may do more.
@@ -75,6 +77,7 @@ DECLARED: Mapping[type, Releases] = {
     IFCA: Releases(),
     WeCFL: Releases(signals=once, models=True, votes=True),
     FeSEM: Releases(signals=once, models=True, votes=True),
+    FLUX: Releases(signals=once, descriptions=True),
     Halves: Releases(signals=looks, sketches=True, votes=True),
 }
 REFUSED: Mapping[str, str] = {
@@ -86,12 +89,14 @@ REFUSED: Mapping[str, str] = {
     "CFL": "it splits by the cosines between single updates, and stops by the largest norm of one of them",
     "StoCFL": "it compares single full gradients of clients, in every round",
     "FLHC": "its hierarchy is of single models, and its cut depends on all of them",
+    "PACFL": "every client sends thousands of numbers on its raw data: noise would leave nothing of them",
+    "Fielding": "every client sends the shares of its labels in every round",
     "FedGroup": "it groups by an SVD of single updates",
     "FedGrouProx": "it groups by an SVD of single updates",
     "CAM": "it needs a global model beside those of the clusters, and scores with both of them",
     "Local": "no model leaves a client, so there is nothing to make private",
 }
-WRITE = "method.name=ifca (or fedavg, fedprox, wecfl, fesem, halves) is accounted for"
+WRITE = "method.name=ifca (or fedavg, fedprox, wecfl, fesem, flux, halves) is accounted for"
 
 
 def declared(method: Any) -> Releases:

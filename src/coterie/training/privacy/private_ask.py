@@ -18,8 +18,8 @@ from torch.nn import functional
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.references import Ref, length_of, starts_of, vectors_of, walk
-from coterie.core.replies import Fitted, Reply, Scored
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.replies import Described, Fitted, Reply, Scored
+from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.training.ask import RoundAsk
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.privacy.mechanisms import clipped, lifted, noise, noisy_sketches
@@ -86,6 +86,8 @@ class PrivateAsk:
             what = f"scores of single clients (Score by {task.rule})"
         elif isinstance(task, Fit) and task.sketch is not None and not allowed.sketches:
             what = "sketches of single updates"
+        elif isinstance(task, Describe) and not allowed.descriptions:
+            what = f"descriptions of single clients' data (Describe {task.kind})"
         if what:
             raise CoterieError(
                 f"privacy: the method asks for {what}, which its declaration does not account for",
@@ -98,6 +100,8 @@ class PrivateAsk:
         """An answer as the method sees it. sketched: how many sketches a client sends in this visit."""
         if isinstance(task, Score) and isinstance(reply, Scored):
             return self._votes(reply)
+        if isinstance(task, Describe) and isinstance(reply, Described):
+            return self._described(reply)
         assert isinstance(task, Fit)
         assert isinstance(reply, Fitted)
         sent = None if reply.sent is None else SealedModels(reply.sent, self._mean, self._looked_at(task, reply))
@@ -124,6 +128,11 @@ class PrivateAsk:
         votes = functional.one_hot(reply.scores.argmin(1), reply.scores.shape[1]).double()
         votes += noise(tuple(votes.shape), self._plan.signal_noise, *self._key(VOTE))
         return dataclasses.replace(reply, n=torch.ones_like(reply.n), scores=(-votes).to(reply.scores.dtype))
+
+    def _described(self, reply: Described) -> Described:
+        """Descriptions, clipped and with noise as a sketch is; each is a signal of its own."""
+        self.ledger = self.ledger.signalled(reply.ids)
+        return dataclasses.replace(reply, n=torch.ones_like(reply.n), rows=self._sketches(reply.rows, 1))
 
     def _looked_at(self, task: Fit, reply: Fitted) -> Any:
         """What a method sees where it looks at single models: the start plus a noisy sketch of the update, once per
@@ -158,6 +167,8 @@ def _of_nobody(task: Task) -> Reply:
     ids = torch.empty(0, dtype=torch.int64)
     if isinstance(task, Score):
         return Scored(ids, ids, torch.empty(0, task.width))
+    if isinstance(task, Describe):
+        return Described(ids, ids, torch.empty(0, task.length))
     assert isinstance(task, Fit)
     sent = none_of(length_of(task.start), _dtype(task.start)) if task.send else None
     sketch = None if task.sketch is None else torch.empty(0, task.sketch)
