@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+import torch.utils.backend_registration as backends
 from federation import Stage, in_process, write_digits
 
 import sham
@@ -15,7 +16,7 @@ import sham
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.distributed,
-    pytest.mark.skipif(not hasattr(sham.backends, sham.SET_UP), reason=f"this PyTorch has no {sham.SET_UP}"),
+    pytest.mark.skipif(not hasattr(backends, sham.SET_UP), reason=f"this PyTorch has no {sham.SET_UP}"),
 ]
 NAMES, PROGRAM = ("anna",), "coterie.tools.cli.main"
 TRAINED = ["model=linear", "method=fedavg", "local.steps=3", "local.batch=8", "local.lr=0.1", "rounds=2"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.utils.backend_registration as backends
 
 import sham
 from coterie.client.answers import Moment
@@ -31,7 +32,7 @@ import toys  # noqa: E402
 
 pytestmark = [
     pytest.mark.distributed,
-    pytest.mark.skipif(not hasattr(sham.backends, sham.SET_UP), reason=f"this PyTorch has no {sham.SET_UP}"),
+    pytest.mark.skipif(not hasattr(backends, sham.SET_UP), reason=f"this PyTorch has no {sham.SET_UP}"),
 ]
 
 
