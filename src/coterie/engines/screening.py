@@ -35,7 +35,9 @@ class Screened:
 
     rejected: tuple[Missing, ...] = ()
     median: float | None = None
-    measured: Mapping[int, Tensor] = field(default_factory=dict, compare=False)  # by place of the reply: the norms, before rejection
+    measured: Mapping[int, Tensor] = field(
+        default_factory=dict, compare=False
+    )  # by place of the reply: the norms, before rejection
 
 
 def screen(
