@@ -100,7 +100,7 @@ def _all_defences(results: Outcomes) -> list[str]:
         for method in METHODS:
             found = [losses(results, data, method, way) for way in DEFENCES]
             rows.append([data, method, *(_largest(lost) for lost in found)])
-    said = f"The largest loss over the {len(KINDS)} attacks at {AT} %, in points, and the attack; of fewer where some were not run:"
+    said = f'The largest loss over {len(KINDS)} attacks at {AT} %, in points, and which one; "of 3": only 3 were run.'
     return ["", said, "", *(f"| {' | '.join(row)} |" for row in rows)]
 
 

@@ -9,9 +9,9 @@ from coterie.reproduce.cell import Cell, OwnPage, Table, last
 PROTOCOL = (
     "Accuracy of the honest clients after the last round, in percent. Hostile ones are drawn from the seed; they know "
     "every honest answer. Undefended runs have the defaults, which reject updates longer than ten times the median. "
-    "Defended ones have `aggregator: geometric-median` with its defaults, mixed ones `centered-clipping` with `mix: true` "
-    "and `opposed: false`, the others `multi-krum`; where a method is told the number of clusters, it is told two more "
-    "than there are."
+    "Defended ones have `aggregator: geometric-median` with its defaults, mixed ones `centered-clipping` with "
+    "`mix: true` and `opposed: false`, the others `multi-krum`; where a method is told the number of clusters, it is "
+    "told two more than there are."
 )
 TABLES = (
     Table(
