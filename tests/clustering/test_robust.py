@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering import robust
+from coterie.clustering.aggregators import Robust
 
 ONES = torch.ones(5)
 ROWS = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, -50.0], [100.0, 4.0]])
@@ -105,6 +106,30 @@ def test_the_same_values_as_byzfl(rule: str, n: int) -> None:
     rows[:2] *= 20
     mine = RULES[rule](rows, torch.ones(n))
     torch.testing.assert_close(mine.numpy(), theirs(rows.numpy()), rtol=1e-12, atol=1e-12)
+
+
+def test_mixing_is_byzfls() -> None:
+    byzfl_rules()
+    theirs = importlib.import_module("byzfl.aggregators.preaggregators").NNM(3)
+    rows = torch.randn(10, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    torch.testing.assert_close(robust.mixed(rows, 3, torch.ones(10)).numpy(), theirs(rows.numpy()))
+
+
+def test_each_row_becomes_the_mean_of_those_nearest_to_it() -> None:
+    """0, 1, 3 and 10, the three nearest of each; the last weighs twice."""
+    points = torch.tensor([[0.0], [1.0], [3.0], [10.0]], dtype=torch.float64)
+    found = robust.mixed(points, 1, torch.tensor([1.0, 1.0, 1.0, 2.0]))
+    torch.testing.assert_close(found[:, 0], torch.tensor([4 / 3, 4 / 3, 4 / 3, 6.0], dtype=torch.float64))
+    assert robust.mixed(points, 0, torch.ones(4)) is points
+
+
+def test_an_update_that_points_against_all_others_can_be_left_out() -> None:
+    """Four of five say 1, 2, 3 and 4, and one says -3. Without it, of so many hostile ones none is left to trim."""
+    rows, equal = torch.tensor([[1.0], [2.0], [3.0], [4.0], [-3.0]]), torch.ones(5)
+    assert Robust("trimmed-mean", share=0.2).combine(rows, equal, 1.0).tolist() == [2.0]
+    assert Robust("trimmed-mean", share=0.2, opposed=False).combine(rows, equal, 1.0).tolist() == [2.5]
+    split = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])  # no majority: everyone counts
+    assert Robust("median", opposed=False).combine(split, torch.ones(4), 1.0).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

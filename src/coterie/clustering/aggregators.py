@@ -16,6 +16,7 @@ from coterie.clustering.robust import (
     geometric_median,
     hostile_count,
     krum,
+    mixed,
     multi_krum,
     trimmed_mean,
 )
@@ -28,6 +29,7 @@ RuleName: TypeAlias = Literal[
 ]
 RULES: tuple[str, ...] = get_args(RuleName)
 ANYWHERE = ("trimmed-mean", "median", "krum", "multi-krum")  # the same wherever models are measured from
+CLIPPING = ("centered-clipping", "norm-clip")
 HEAVIEST = 4.0  # times the median weight of a cluster: over a network a client says itself how many samples it has
 
 
@@ -43,10 +45,26 @@ class Robust:
     smallest: PositiveInt = 3  # clients that can found a cluster: with fewer near it, an update is quarantined; 1: none
     isolated: PositiveFloat = 3.0  # times the median distance to that many clients: from there on it is not near
     steps: PositiveInt = 8  # of geometric-median and centered-clipping
+    mix: bool = False  # first put the mean of its nearest neighbours in each update's place
+    opposed: bool = True  # whether updates count that point against what the rule makes of all
 
     def combine(self, rows: Tensor, weights: Tensor, radius: float) -> Tensor:
         """What the rule makes of a cluster's updates (n, P). radius: the norm to which clipping clips."""
         f = hostile_count(self.share, len(rows))
+        if not self.opposed:
+            along = rows @ self._ruled(rows, weights, radius, f) > 0
+            if 2 * int(along.sum()) > len(rows):  # a majority says what the direction is
+                f = max(0, f - int((~along).sum()))  # so many of the hostile ones are found
+                rows, weights = rows[along], weights[along]
+        return self._ruled(mixed(rows, f, weights) if self.mix else rows, weights, radius, f)
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether the rule makes the same of models as of updates, wherever these are measured from."""
+        return self.name in ANYWHERE and self.opposed
+
+    def _ruled(self, rows: Tensor, weights: Tensor, radius: float, f: int) -> Tensor:
+        """The rule alone, with f hostile ones."""
         match self.name:
             case "trimmed-mean":
                 return trimmed_mean(rows, f, weights)
@@ -80,10 +98,11 @@ class RobustMean:
             members = torch.nonzero((labels == cluster) & counts)[:, 0]
             rows = models if len(members) == len(models) else models[members]
             heavy, small = _capped(weights[members]), len(members) < rule.floor and rule.name != "norm-clip"
-            if not small and rule.name in ANYWHERE:
+            if not small and rule.anywhere:
                 out[cluster] = rule.combine(rows, heavy, math.inf)
                 continue
-            radius = self._radius(labels, models, counts, empty) if radius < 0 else radius
+            if radius < 0 and (small or rule.name in CLIPPING):
+                radius = self._radius(labels, models, counts, empty)
             moved = rows - empty[cluster]
             if small:
                 self.small[cluster] = len(members)

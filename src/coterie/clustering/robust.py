@@ -108,6 +108,17 @@ def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
     return share.to(rows.dtype) @ rows
 
 
+def mixed(rows: Tensor, f: int, weights: Tensor) -> Tensor:
+    """In each row's place the weighted mean of the n - f rows nearest to it, itself among them (NNM, Allouah et al.
+    2023): where honest clients differ, their means differ less, and a rule can tell hostile ones."""
+    n = len(rows)
+    if f == 0:
+        return rows
+    near = squared_distances(rows).sort(dim=1, stable=True).indices[:, : n - f]
+    share = torch.zeros(n, n, dtype=torch.float64).scatter_(1, near, weights.double()[near])
+    return (share / share.sum(1, keepdim=True)).to(rows.dtype) @ rows
+
+
 def isolation(points: Tensor, others: int) -> Tensor:
     """How far each point (n, d) is from the nearest one with `others` points (n,) within that distance."""
     return squared_distances(points).sort(dim=1).values[:, min(others, len(points) - 1)].sqrt()

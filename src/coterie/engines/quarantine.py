@@ -9,7 +9,7 @@ found one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,9 +37,15 @@ class Guarded:
     clipped: tuple[int, ...] = ()
 
 
-def guard(tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust) -> Guarded:
-    """Reject, quarantine and scale down, in this order. Cohorts of fewer than five are left as they are."""
-    long = screen(tasks, replies, rule.reject, 0.0, "aggregator.reject").rejected
+def guard(
+    tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust, measured: Mapping[int, Tensor] | None = None
+) -> Guarded:
+    """Reject, quarantine and scale down, in this order. Cohorts of fewer than five are left as they are.
+
+    measured: norms of these replies that are known already (see `screening.screen`).
+    """
+    screened = screen(tasks, replies, rule.reject, 0.0, "aggregator.reject", measured)
+    long = screened.rejected
     left = [without(reply, [m.client for m in long]) for reply in replies]
     far: dict[int, Missing] = {}
     for task, reply in zip(tasks, left, strict=True):
@@ -49,7 +55,10 @@ def guard(tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust) -> Guar
     clipped: set[int] = set()
     for i, (task, reply) in enumerate(zip(tasks, left, strict=True)):
         if isinstance(task, Fit) and isinstance(reply, Fitted):
-            left[i], whose = _clipped(task, reply, rule.clip)
+            lengths = screened.measured.get(i)
+            if lengths is not None and reply is not replies[i]:  # somebody was left out
+                lengths = lengths[torch.isin(replies[i].ids, reply.ids)]
+            left[i], whose = _clipped(task, reply, rule.clip, lengths)
             clipped |= whose
     lost = {missing.client: missing for missing in long} | far
     return Guarded(
@@ -73,8 +82,8 @@ def _isolated(reply: Fitted, rule: Robust) -> list[int]:
     return reply.ids[far > rule.isolated * usual].tolist() if usual > 0 else []
 
 
-def _clipped(task: Fit, reply: Fitted, clip: float) -> tuple[Fitted, set[int]]:
-    """The reply with long updates scaled down to `clip` medians, and whose they were."""
+def _clipped(task: Fit, reply: Fitted, clip: float, lengths: Tensor | None) -> tuple[Fitted, set[int]]:
+    """The reply with long updates scaled down to `clip` medians, and whose they were. lengths: where they are known."""
     if len(reply.ids) < SMALLEST:
         return reply, set()
     whose: set[int] = set()
@@ -86,7 +95,7 @@ def _clipped(task: Fit, reply: Fitted, clip: float) -> tuple[Fitted, set[int]]:
             scaled = reply.sketch.index_copy(0, rows, reply.sketch[rows] * shorter.to(reply.sketch.dtype))
             reply = dataclasses.replace(reply, sketch=scaled)
     if reply.sent is not None and start_known(task.start):
-        rows, shorter = _shorter(norms(task, reply), clip, steps)
+        rows, shorter = _shorter(norms(task, reply) if lengths is None else lengths, clip, steps)
         chosen = None if reply.choice is None else reply.choice[rows]
         start = starts_of(task.start, reply.ids[rows], chosen) if len(rows) else None
         if start is not None:

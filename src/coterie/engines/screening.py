@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,23 +35,33 @@ class Screened:
 
     rejected: tuple[Missing, ...] = ()
     median: float | None = None
+    measured: Mapping[int, Tensor] = field(
+        default_factory=dict, compare=False
+    )  # by place of the reply: the norms, before rejection
 
 
 def screen(
-    tasks: Sequence[Task], replies: Sequence[Reply], bound: float, scale: float, option: str = "update_bound"
+    tasks: Sequence[Task],
+    replies: Sequence[Reply],
+    bound: float,
+    scale: float,
+    option: str = "update_bound",
+    measured: Mapping[int, Tensor] | None = None,
 ) -> Screened:
     """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
 
-    option: what sets the bound, for messages.
+    option: what sets the bound, for messages. measured: norms of these replies that are known already.
     """
     rejected: dict[int, Missing] = {}
     medians: list[float] = []
-    for task, reply in zip(tasks, replies, strict=True) if bound else ():
+    found = dict(measured or {})
+    for place, (task, reply) in enumerate(zip(tasks, replies, strict=True)) if bound else ():
         if not isinstance(task, Fit) or not isinstance(reply, Fitted):
             continue
         if reply.sent is None or len(reply.ids) < SMALLEST:
             continue
-        lengths, known = norms(task, reply), start_known(task.start)
+        lengths = found[place] = found[place] if place in found else norms(task, reply)
+        known = start_known(task.start)
         median = float(lengths.nanmedian())
         if known:
             medians.append(median)
@@ -62,7 +72,7 @@ def screen(
         for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
             client = int(reply.ids[i])
             rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known, option))
-    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None))
+    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None), found)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,15 @@ from coterie.reproduce.cell import Run, Tree
 KINDS = ("sign-flip", "label-flip", "alie", "inner-product", "colluders-as-cluster")
 SHARES = (5, 10, 20, 40)  # percent
 SPARE = 2  # clusters more than there are, in a defended run of a method that is told how many
-DEFENCE: Tree = {"name": "geometric-median"}
+DEFENCES: dict[str, Tree] = {  # by their names in the table
+    "defended": {"name": "geometric-median"},
+    "mixed": {"name": "centered-clipping", "mix": True, "opposed": False},
+    "multi-krum": {"name": "multi-krum"},
+}
+UNDEFENDED, DEFENDED = "undefended", "defended"
+FULL = (UNDEFENDED, DEFENDED)  # with every share; the other defences with 0 and 20 % only
+WAYS = (UNDEFENDED, *DEFENCES)
+AT = 20  # percent of hostile clients at which the target is asked
 
 
 @dataclass(frozen=True)
@@ -66,14 +74,19 @@ def key(kind: str, share: int) -> str:
     return "no attack" if not share else f"{kind} {share} %"
 
 
+def shares(way: str) -> tuple[int, ...]:
+    """The shares of hostile clients that are asked for."""
+    return SHARES if way in FULL else (AT,)
+
+
 @cache
-def run_of(data: str, method: str, kind: str, share: int, *, defended: bool) -> Run:
-    """A method under an attack by a share (percent) of the clients."""
+def run_of(data: str, method: str, kind: str, share: int, way: str = UNDEFENDED) -> Run:
+    """A method under an attack by a share (percent) of the clients; way: undefended, or one of `DEFENCES`."""
     case = DATA[data]
     config: Tree = {
         "data": case.data,
         "model": case.model,
-        "method": _method(method, CLUSTERS + SPARE * defended),
+        "method": _method(method, CLUSTERS + SPARE * (way in DEFENCES)),
         "local": case.local,
         "rounds": case.rounds,
         "evaluate_every": case.rounds,
@@ -82,8 +95,8 @@ def run_of(data: str, method: str, kind: str, share: int, *, defended: bool) -> 
     }
     if share:
         config["attack"] = {"kind": kind, "share": share / 100}
-    if defended:
-        config["aggregator"] = DEFENCE
-    name = f"attacks/{data}/{method}/{kind}-{share:02d}-{'defended' if defended else 'undefended'}"
-    wave = list(DATA).index(data) + (0 if share in (0, 20) else len(DATA))  # the targets first
+    if way in DEFENCES:
+        config["aggregator"] = DEFENCES[way]
+    name = f"attacks/{data}/{method}/{kind}-{share:02d}-{way}"
+    wave = list(DATA).index(data) + (0 if share in (0, AT) else len(DATA))  # the targets first
     return Run(name, config, wave=wave, seconds=case.seconds)

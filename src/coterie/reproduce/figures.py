@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.reproduce.attack_page import accuracy
-from coterie.reproduce.attack_runs import KINDS, METHODS, SHARES
+from coterie.reproduce.attack_runs import DEFENDED, KINDS, METHODS, SHARES, UNDEFENDED
 from coterie.reproduce.figure_parts import MARGIN, blank, curve, first, grid
 from coterie.reproduce.figures_curves import CURVES, SCATTERED, SIZES
 from coterie.reproduce.results import Results
@@ -184,17 +184,14 @@ def under_attack(results: Results) -> Any | None:
     drawn: set[str] = set()  # methods, each once in the legend
     for column, kind in enumerate(KINDS, start=1):
         for i, method in enumerate(METHODS):
-            for defended in (True, False):
-                found = [
-                    accuracy(results, "demo", method, kind if share else "none", share, defended=defended)
-                    for share in shares
-                ]
+            for way in (DEFENDED, UNDEFENDED):
+                found = [accuracy(results, "demo", method, kind, share, way) for share in shares]
                 x = [share for share, value in zip(shares, found, strict=True) if value is not None]
                 y = [value for value in found if value is not None]
                 if not y:
                     continue
                 line = curve(x, y, method, i, legendgroup=method, showlegend=method not in drawn)
-                line.line.dash = "solid" if defended else "dot"
+                line.line.dash = "solid" if way == DEFENDED else "dot"
                 figure.add_trace(line, row=1, col=column)
                 drawn.add(method)
     figure.update_xaxes(title="hostile (%)")

@@ -41,6 +41,8 @@ LATER: Mapping[str, Any] = {
     "decimals": None,
     "init": "torch",
     "styles": None,
+    "mix": False,
+    "opposed": True,
 }
 # Options that matter only for clients that join after the first round, with their earlier value.
 COMING_LATER: Mapping[str, Any] = {"join": "nearest"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,7 @@ class RoundAsk:
         self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
         self._bound, self._scale, self._names, self._aggregator = update_bound, scale, names, aggregator
         self._rule = rule
+        self._measured: Mapping[int, Tensor] = {}  # norms of the updates of the visit that is looked at
         self._next = 0 if keep else EVALUATION
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
         self.asked: set[int] = set()
@@ -133,6 +134,7 @@ class RoundAsk:
         if found.median is not None:
             self.update_norm = max(found.median, self.update_norm or 0.0)
         self._note_rejected(found.rejected)
+        self._measured = {} if found.rejected else found.measured
         ids = [missing.client for missing in found.rejected]
         return Outcome(tuple(without(reply, ids) for reply in outcome.replies), (*outcome.missing, *found.rejected))
 
@@ -140,7 +142,7 @@ class RoundAsk:
         """What a robust aggregator lets a method see (see `quarantine.guard`)."""
         if self._rule is None:
             return outcome
-        found = guard(tasks, outcome.replies, self._rule)
+        found = guard(tasks, outcome.replies, self._rule, self._measured)
         self.quarantined.update(found.quarantined)
         self.clipped.update(found.clipped)
         self._note_rejected(found.rejected)

@@ -84,6 +84,10 @@ REFUSED: Mapping[str, str] = {
     "FedSoft": "every client sends its shares of all clusters, and its own model, again and again",
     "FedEM": "every client sends one model per component; all of them, and its mixture weights, are its data",
     "FedRC": "every client sends one model per component, and its soft label counts under each of them",
+    **dict.fromkeys(
+        ("FedPer", "FedRep", "FedBN", "Personal"),
+        "clients keep a part of the model, and what they send of the rest has not been accounted for",
+    ),
     "CLoVE": "every client sends its losses under all models, in every round",
     "Ditto": "its personal models never leave the clients, but nobody has worked out what else it releases here",
     "CFL": "it splits by the cosines between single updates, and stops by the largest norm of one of them",
