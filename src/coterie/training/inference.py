@@ -209,7 +209,7 @@ def predictor_of(result: Result[Any], client: int) -> tuple[Evaluate, ClientData
     if found is not None and client in ids:
         return settled(task, ids, found), _NoData()
     try:
-        return task, result.federation.client(client)
+        return task, result.last_data.client(client)
     except CoterieError as error:
         who = client_name(result.known.names, client)
         raise CoterieError(
