@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.clove import CLoVE as CLoVE
+    from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.composed import Composed as Composed
     from coterie.methods.contract import Admits as Admits
     from coterie.methods.contract import Ask as Ask
@@ -178,6 +179,7 @@ _HOME = {
     "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
+    "coterie.methods.feddrift": ("FedDrift",),
     "coterie.methods.composed": ("Composed",),
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),

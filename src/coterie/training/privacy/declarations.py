@@ -82,6 +82,7 @@ REFUSED: Mapping[str, str] = {
     "FedEM": "every client sends one model per component; all of them, and its mixture weights, are its data",
     "FedRC": "every client sends one model per component, and its soft label counts under each of them",
     "CLoVE": "every client sends its losses under all models, in every round",
+    "FedDrift": "every client sends its losses under all models, at the start of every time step",
     "Ditto": "its personal models never leave the clients, but nobody has worked out what else it releases here",
     "CFL": "it splits by the cosines between single updates, and stops by the largest norm of one of them",
     "StoCFL": "it compares single full gradients of clients, in every round",
