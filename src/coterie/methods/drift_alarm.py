@@ -19,9 +19,21 @@ from coterie.methods.contract import Ask
 JUMP = 2.0  # times the loss of the last visit: an alarm; and times that of another model: a move
 
 
-def alarmed(before: ByClient, ids: Tensor, losses: Tensor) -> Tensor:
-    """Which of these clients (n,) have a training loss of more than twice that of their last visit."""
-    return losses > JUMP * before.at(ids, default=torch.inf)
+def alarmed(before: ByClient, ids: Tensor, losses: Tensor, worst: float) -> Tensor:
+    """Which of these clients (n,) have a training loss of more than twice that of their last visit.
+
+    It must also be half way back, on a scale of factors, to the highest mean loss there was, that of the beginning:
+    small losses tremble by factors.
+    """
+    last = before.at(ids, default=torch.inf)
+    return (losses > JUMP * last) & (losses > (last * worst).sqrt())
+
+
+def rescaled(before: ByClient, ids: Tensor, losses: Tensor) -> ByClient:
+    """The losses of before as they would be now, if most of them are higher now: by the median of the ratios."""
+    last = before.at(ids, default=torch.nan)
+    ratios = (losses / last)[~last.isnan()]
+    return ByClient(before.ids, before.values * float(ratios.median().clamp(min=1))) if len(ratios) else before
 
 
 def found_elsewhere(centers: Tensor, labels: ByClient, ids: Tensor, ask: Ask) -> ByClient:

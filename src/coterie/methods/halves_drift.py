@@ -11,7 +11,7 @@ from coterie.clustering.averaging import weigh
 from coterie.core.cohort import Cohort
 from coterie.core.replies import Fitted
 from coterie.methods.contract import Ask
-from coterie.methods.drift_alarm import alarmed, found_elsewhere, told
+from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, told
 from coterie.methods.halves_state import Halved
 
 
@@ -28,11 +28,15 @@ def followed(state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: As
     client's data in two visits, all clusters are looked at again.
     """
     weights = weigh(reply, "size")
-    alarm = alarmed(state.losses, reply.ids, reply.loss)
-    calm = ~alarm
-    losses = state.losses.put(reply.ids[calm], reply.loss[calm].float())
+    known = state.losses
+    if state.under != state.how_trained:  # losses of other models, or on other samples: those of most clients tell
+        known = rescaled(known, reply.ids, reply.loss)
+    alarm = alarmed(known, reply.ids, reply.loss, state.worst)
+    losses = known.put(reply.ids[~alarm], reply.loss[~alarm].float())
+    worst = max(state.worst, float(reply.loss.mean()))
+    state = dataclasses.replace(state, losses=losses, worst=worst, under=state.how_trained)
     if not bool(alarm.any()):
-        return dataclasses.replace(state, losses=losses, alarmed=state.alarmed[:0]), weights
+        return dataclasses.replace(state, alarmed=state.alarmed[:0]), weights
     who = reply.ids[alarm]
     moved = found_elsewhere(state.centers, state.labels, who, ask)
     gone = torch.isin(losses.ids, moved.ids)

@@ -61,6 +61,8 @@ class Halved(Clusters):
     trial: Trial
     beyond_doubt: bool  # whether the last trial left no doubt that personal models do not help
     losses: ByClient  # (n,) of the last training of each client that was not alarmed, see `drift_alarm`
+    worst: float  # the highest mean loss of a round's training
+    under: tuple[int, bool, int]  # how they were trained in the last round: see `how_trained`
     alarmed: Tensor  # the clients whose loss had jumped in the last round, and no model fitted
 
     @classmethod
@@ -84,6 +86,8 @@ class Halved(Clusters):
             trial,
             False,
             ByClient.empty(torch.float32),
+            0.0,
+            (1, False, AFTER),
             one[:0],
         )
 
@@ -96,6 +100,11 @@ class Halved(Clusters):
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
         verdict = RIGHT if self.kind in (PERSONAL, BOTH) else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
+
+    @property
+    def how_trained(self) -> tuple[int, bool, int]:
+        """Losses are compared as they are while there are as many clusters, and clients train in the same way."""
+        return len(self.centers), self.trial.on, self.kind
 
     def to_be_looked_at(self, first: float) -> Halved:
         """The state in which anchors are taken in the next round, and again after as many visits as at first."""
