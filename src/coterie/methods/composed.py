@@ -31,6 +31,7 @@ from coterie.core.types import STRICT
 from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import enough_clients, too_few
 from coterie.methods.composed_clustering import LowerLevel
+from coterie.methods.composed_drift import followed
 from coterie.methods.composed_groups import averaged_by_place, overlapping, regrouped
 from coterie.methods.composed_kit import Kit, Represented
 from coterie.methods.contract import Ask, admitted
@@ -46,7 +47,7 @@ class Composed(LowerLevel):
     representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
     clustering_weights: Weighting = "size"
     weights: Weighting = "size"
-    when: Literal["every", "once", "stable"] = "every"
+    when: Literal["every", "once", "stable", "drift"] = "every"  # drift: see `composed_drift`
     patience: PositiveInt = 3  # "stable": clusterings without a change before they end
     first: NonNegativeInt = 0  # rounds of FedAvg before the first clustering
     local: Local = Local()
@@ -88,6 +89,9 @@ class Composed(LowerLevel):
         if clustering:
             late = state.models(reply, since=start if self.representation == "update" else None)
             state = self.regroup(state, early or late, reply, cohort)
+        if self.when == "drift":
+            state, here = followed(state, reply, cohort, ask)
+            return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
         return averaged_by_place(state, reply, weigh(reply, self.weights))
 
     @property
@@ -111,7 +115,7 @@ class Composed(LowerLevel):
         if self.clustering != "argmin":  # a row of least loss has its number already
             labels = overlapping(state, found, labels, weights, self.limit)
         state = regrouped(state, found, labels, weights, self.limit)
-        done = self.when == "once" or (self.when == "stable" and state.unchanged >= self.patience)
+        done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
         return dataclasses.replace(state, done=done)
 
     def predictor(self, state: Kit) -> Evaluate:

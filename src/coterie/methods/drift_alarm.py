@@ -19,14 +19,14 @@ from coterie.methods.contract import Ask
 JUMP = 2.0  # times the loss of the last visit: an alarm; and times that of another model: a move
 
 
-def alarmed(before: ByClient, ids: Tensor, losses: Tensor, worst: float) -> Tensor:
-    """Which of these clients (n,) have a training loss of more than twice that of their last visit.
+def alarmed(before: ByClient, ids: Tensor, losses: Tensor, worst: float, jump: float = JUMP) -> Tensor:
+    """Which of these clients (n,) have a training loss of more than `jump` times that of their last visit.
 
     It must also be half way back, on a scale of factors, to the highest mean loss there was, that of the beginning:
     small losses tremble by factors.
     """
     last = before.at(ids, default=torch.inf)
-    return (losses > JUMP * last) & (losses > (last * worst).sqrt())
+    return (losses > jump * last) & (losses > (last * worst).sqrt())
 
 
 def rescaled(before: ByClient, ids: Tensor, losses: Tensor) -> ByClient:
@@ -36,8 +36,8 @@ def rescaled(before: ByClient, ids: Tensor, losses: Tensor) -> ByClient:
     return ByClient(before.ids, before.values * float(ratios.median().clamp(min=1))) if len(ratios) else before
 
 
-def found_elsewhere(centers: Tensor, labels: ByClient, ids: Tensor, ask: Ask) -> ByClient:
-    """Those of these clients that another model serves with less than half the loss of their own, and which one."""
+def found_elsewhere(centers: Tensor, labels: ByClient, ids: Tensor, ask: Ask, jump: float = JUMP) -> ByClient:
+    """Those of these clients that another model serves with so many times less loss than their own, and which one."""
     none = ByClient.empty()
     if len(centers) == 1 or not len(ids):
         return none
@@ -47,7 +47,7 @@ def found_elsewhere(centers: Tensor, labels: ByClient, ids: Tensor, ask: Ask) ->
         return none
     own = reply.scores.gather(1, labels.at(reply.ids)[:, None])[:, 0]
     least, best = reply.scores.min(1)
-    moved = JUMP * least < own
+    moved = jump * least < own
     return ByClient(reply.ids[moved], best[moved])
 
 

@@ -11,7 +11,7 @@ from coterie.clustering.averaging import weigh
 from coterie.core.cohort import Cohort
 from coterie.core.replies import Fitted
 from coterie.methods.contract import Ask
-from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, told
+from coterie.methods.drift_alarm import JUMP, alarmed, found_elsewhere, rescaled, told
 from coterie.methods.halves_state import Halved
 
 
@@ -28,24 +28,26 @@ def followed(state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: As
     client's data in two visits, all clusters are looked at again.
     """
     weights = weigh(reply, "size")
-    known = state.losses
-    if state.under != state.how_trained:  # losses of other models, or on other samples: those of most clients tell
-        known = rescaled(known, reply.ids, reply.loss)
-    alarm = alarmed(known, reply.ids, reply.loss, state.worst)
-    losses = known.put(reply.ids[~alarm], reply.loss[~alarm].float())
+    known, jump = state.losses, JUMP
+    changed = state.under != state.how_trained  # losses of other models, or on other samples: they may rise for that
+    if changed:
+        known, jump = rescaled(known, reply.ids, reply.loss), JUMP**2
+    alarm = alarmed(known, reply.ids, reply.loss, state.worst, jump)
+    calm = ~alarm | changed  # then a rise that no other model explains is no sign of new data
+    losses = known.put(reply.ids[calm], reply.loss[calm].float())
     worst = max(state.worst, float(reply.loss.mean()))
     state = dataclasses.replace(state, losses=losses, worst=worst, under=state.how_trained)
     if not bool(alarm.any()):
         return dataclasses.replace(state, alarmed=state.alarmed[:0]), weights
     who = reply.ids[alarm]
-    moved = found_elsewhere(state.centers, state.labels, who, ask)
+    moved = found_elsewhere(state.centers, state.labels, who, ask, jump)
     gone = torch.isin(losses.ids, moved.ids)
     looks = state.looks.only(state.looks.ids[~torch.isin(state.looks.ids, moved.ids)])
     state = dataclasses.replace(state, losses=losses.only(losses.ids[~gone]), looks=looks)
     if len(moved.ids):
         state = dataclasses.replace(state, labels=state.labels.put(moved.ids, moved.values))
         cohort.counted.append(told(moved.ids, len(state.centers), len(who), "another cluster's model fits, they move"))
-    left = who[~torch.isin(who, moved.ids)]
+    left = who[:0] if changed else who[~torch.isin(who, moved.ids)]
     again = left[torch.isin(left, state.alarmed)]
     if len(again):
         cohort.counted.append(told(again, len(state.centers), len(who), "no model fits, all are looked at again"))
