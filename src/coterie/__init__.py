@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.clove import CLoVE as CLoVE
-    from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.composed import Composed as Composed
     from coterie.methods.contract import Admits as Admits
     from coterie.methods.contract import Ask as Ask
@@ -88,6 +87,7 @@ if TYPE_CHECKING:
     from coterie.methods.fedavg import FedAvg as FedAvg
     from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
+    from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
