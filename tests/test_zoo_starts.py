@@ -33,7 +33,8 @@ def test_xavier_normal_is_for_linear_layers() -> None:
     wide = max((m for m in network.modules() if isinstance(m, nn.Linear)), key=lambda m: m.weight.numel())
     deviation = math.sqrt(2 / sum(wide.weight.shape))
     assert float(wide.weight.detach().std()) == pytest.approx(deviation, rel=0.05)
-    assert torch.equal(network[0].weight, plain[0].weight)  # convolutions are as PyTorch draws them
+    first, unchanged = (next(n.parameters()) for n in (network, plain))
+    assert torch.equal(first, unchanged)  # convolutions are as PyTorch draws them
     assert not torch.equal(wide.weight, next(m for m in plain.modules() if isinstance(m, nn.Linear)).weight)
 
 
@@ -41,4 +42,4 @@ def test_torchs_own_is_the_default() -> None:
     torch.manual_seed(0)
     found = MLP()((4,), 2)
     torch.manual_seed(0)
-    assert torch.equal(found[1].weight, nn.Linear(4, 200).weight)
+    assert torch.equal(next(found.parameters()), nn.Linear(4, 200).weight)

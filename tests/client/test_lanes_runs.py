@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,6 +27,9 @@ def images(clients: int = 6) -> Federation:
     return Federation.from_arrays(arrays, outputs=3)
 
 
+ENGINES: tuple[tuple[Literal["sequential", "batched"], int | None], ...] = (("sequential", None), ("batched", 1))
+
+
 def network() -> Any:
     return CNN(channels=(3, 4))((1, 9, 9), 3)
 
@@ -47,7 +50,7 @@ def test_runs_agree_with_the_sequential_engine(method: Any) -> None:
     federation = images()
     plain, compiled = (
         coterie.run(method, federation, network, rounds=2, engine=engine, workers=workers)
-        for engine, workers in (("sequential", None), ("batched", 1))
+        for engine, workers in ENGINES
     )
     assert torch.allclose(plain.clients.loss, compiled.clients.loss, rtol=1e-3)
     np.testing.assert_array_equal(plain.assignments, compiled.assignments)

@@ -353,6 +353,7 @@ def test_the_tasks_differ() -> None:
         "one-trip",
         "personal-auxiliary",
         "personal-in-turn",
+        "personal-best-tuned",
     }  # differ in what is kept or sent
     thetas = [
         visits(toys.REFERENCE, tasks).first.replies[0].models.square().sum().item()  # type: ignore[union-attr]

@@ -44,6 +44,7 @@ PLAIN = (
     "ditto",
     "fedem",
     "fedrc",
+    *("fedper", "fedrep", "fedbn"),  # one shared body
 )  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 

@@ -48,7 +48,7 @@ HANDFUL = (
     "ditto",
     "ifca",
     "wecfl",
-    "fedem",
+    "fedrc",
     "fedsoft",
     "ifca-cam",
     "fedrep",

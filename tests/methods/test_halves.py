@@ -307,6 +307,14 @@ def test_a_draw_for_personal_models_is_tried_on_without_the_clusters_before() ->
     assert not again.next_trial(again, models(0, 2, 4, 6), split=True).trial.on  # clusters that only pull
 
 
+def test_a_draw_that_personal_models_are_ahead_in_is_tried_on_too() -> None:
+    """Gains of 0.4, 0.1, 0 and 0: a mean of 0.125, which is 1.5 standard errors. The mean of both may be better still."""
+    method, scores = Halves(local=LOCAL), ((0.2,) * 4, (0.5,) * 4, (0.9, 0.6, 0.5, 0.5))
+    state, _, told = trial_round(method, on_trial(method, ROUNDS - 1), *scores)
+    assert (state.kind, state.trial.rounds, state.trial.of_split) == (PERSONAL, 1, False)
+    assert "personal models are kept" in told
+
+
 def test_until_a_trial_is_over_the_kind_that_is_ahead_predicts() -> None:
     method = Halves(local=LOCAL)
     state, _, _ = trial_round(method, on_trial(method, 1), (0.9,) * 4, (0.2,) * 4, (0.3,) * 4)

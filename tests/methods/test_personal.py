@@ -14,6 +14,8 @@ from torch import Tensor, nn
 import coterie
 from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer, FedRep, Local, LocalOnly, Model
 from coterie.client.answers import Moment
+from coterie.clustering.averaging import Weighting
+from coterie.core.model_parts import Section
 from coterie.core.references import All, Best, Personal
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
@@ -160,8 +162,8 @@ def test_a_section_that_is_all_of_the_model_is_refused_inside_clusters() -> None
 @pytest.mark.parametrize("kind", [FedPer, FedRep, FedBN])
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_without_a_personal_section_it_is_fedavg(kind: type[FedPer], participation: float) -> None:
-    section = "norms" if kind is FedBN else ()  # the network has no norms
-    weights = "equal" if kind is FedBN else "size"
+    section: Section = "norms" if kind is FedBN else ()  # the network has no norms
+    weights: Weighting = "equal" if kind is FedBN else "size"
     found, memory = run(kind(local=BATCHES, section=section), participation=participation)
     expected, _ = run(FedAvg(local=BATCHES, weights=weights), participation=participation)
     assert torch.equal(found.base, expected)

@@ -18,7 +18,7 @@ from coterie.core.codec import pack
 from coterie.data.federation import Federation
 from coterie.network.client.state_store import DirectoryStore
 from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.messages import FrozenWanted, ModelSpec, VisitRequest, read_as_client
+from coterie.network.protocol.messages import PROTOCOL, FrozenWanted, ModelSpec, VisitRequest, read_as_client
 from coterie.network.protocol.wire import encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
@@ -109,7 +109,7 @@ def test_a_client_that_asks_again_and_again_is_not_served(nets: Any, tmp_path: P
         asked = requests(transport)[-1] if requests(transport) else None
         if node != 102 or asked is None or asked.client != 2:
             return payload
-        return encode(FrozenWanted(4, asked.run, 2, asked.network.frozen))
+        return encode(FrozenWanted(PROTOCOL, asked.run, 2, asked.network.frozen))
 
     transport.bend = bent
     said: list[str] = []

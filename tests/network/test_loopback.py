@@ -40,7 +40,11 @@ OUTLINE = 1500  # bytes per task: more than any outline here needs
 def method(name: str, local: Local = LOCAL, **more: Any) -> Any:
     """A method of the catalogue with two clusters and little training; wrappers are out of their warm-up at once."""
     fields = {f.name for f in dataclasses.fields(METHODS.find(name))}
-    params = {"local": local, "k": 2, "warmup": 1} | ({"base": WeCFL(k=2, local=local)} if name == "cam" else {})
+    params = {"local": local, "k": 2, "warmup": 1} | (
+        {"base": WeCFL(k=2, local=local)} if name in ("cam", "personal") else {}
+    )
+    if "base" in fields and "section" in fields:
+        params["section"] = ("*bias",)  # a part of every network here
     return METHODS.build(name, {key: value for key, value in params.items() if key in fields} | more)
 
 

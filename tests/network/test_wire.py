@@ -72,7 +72,7 @@ def test_an_errand_comes_out_as_it_went_in(compress: bool) -> None:
     came = again(sent, compress)
     assert repr(came) == repr(sent)
     assert came.tasks[0].start.theta.data_ptr() == came.tasks[0].anchor.theta.data_ptr()
-    assert came.tasks[2].centers is came.tasks[3].models[0].centers
+    assert came.tasks[2].centers is came.tasks[4].models[0].centers
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -73,10 +73,10 @@ def test_a_run_that_is_ended_early_is_the_same_but_for_its_rounds() -> None:
 def test_sizes_are_stacked_from_the_largest_and_models_scattered_by_cluster() -> None:
     pytest.importorskip("plotly")
     kept = {run_of("har", m).name: [sizes(10, [5, 20, 5, 0], [10, 10, 10, 0])] for m in ("ifca", "ifca-cam")}
-    points = {"x": [0.0, 1.0, 2.0], "y": [2.0, 1.0, 0.0], "labels": [0, 1, 9], "truth": [0, 1, 1]}
+    points: dict[str, Any] = {"x": [0.0, 1.0, 2.0], "y": [2.0, 1.0, 0.0], "labels": [0, 1, 9], "truth": [0, 1, 1]}
     kept[run_after("fmnist", 10, 2).name] = [outcome(**points)]
     results = cast("Results", Kept(kept))
-    drawn = {name: make(results) for name, _, _, make in (*SIZES, *SCATTERED)}
+    drawn: dict[str, Any] = {name: make(results) for name, _, _, make in (*SIZES, *SCATTERED)}
     assert {name for name, figure in drawn.items() if figure is not None} == {"collapse-har", "wecfl-figure7"}
     assert list(drawn["collapse-har"].data[0].y) == [20, 10]
     assert [title.text for title in drawn["collapse-har"].layout.annotations] == ["IFCA", "IFCA-CAM"]

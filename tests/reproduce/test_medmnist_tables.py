@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def any_contents(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_file(folder: Path, which: str) -> Path:
     """40 training, 10 validation and 10 test images of each class; the file has its real name."""
     rng, classes = np.random.default_rng(0), {"path": 9, "tissue": 8}[which]
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, many in (("train", 40), ("val", 10), ("test", 10)):
         y = np.repeat(np.arange(classes), many)
         noise = rng.integers(0, 60, (len(y), 28, 28, 3) if which == "path" else (len(y), 28, 28))

@@ -18,7 +18,7 @@ __all__ = ["translations_read_once"]  # a fixture of every test here
 NAMES = [name for name in METHODS.places if name not in ("given", "oracle")] + ["given", "oracle"]
 # One model, a row per cluster, sums, averages, mixtures, models of clients' own.
 KINDS = ("fedavg", "wecfl", "ifca-cam", "fedavg+", "fedem", "fedsoft", "ditto")
-PERSONAL = {"fedem", "fedsoft", "ditto", "local"}
+PERSONAL = {"fedem", "fedrc", "fedsoft", "ditto", "local", "fedper", "fedrep", "personal", "ifca-personal"}
 
 
 def test_every_model_of_the_zoo_is_exported_here() -> None:

@@ -47,6 +47,8 @@ def method(name: str, local: Local = LOCAL) -> Method[Any]:
         inner = fields["base"].default
         named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]
         params["base"] = method(named[0] if named else "wecfl", local)
+        if "section" in fields:
+            params["section"] = ("*bias",)  # a part of every model: the head of a single layer is all of it
     if issubclass(METHODS.find(name), FeSEM):
         params["alpha"] = 0
     made: Method[Any] = METHODS.build(name, params)

@@ -67,6 +67,8 @@ def method(name: str, local: Local = LOCAL) -> Method[Any]:
     params: dict[str, Any] = {n: v for n, v in {"local": local, "k": 2}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:  # a wrapper of another method
         params["base"] = method("wecfl", local)
+    if "base" in fields and "section" in fields:
+        params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
     if issubclass(METHODS.find(name), FeSEM):
         params["alpha"] = 0
     made: Method[Any] = METHODS.build(name, params)

@@ -47,7 +47,7 @@ class Halves:
     drift: bool = True  # clients whose loss jumps are measured at once, and move where another model fits
     local: Local = Local()
     paper: ClassVar[str] = "this library"
-    revision: ClassVar[int] = 2  # a trial ends early when there is no doubt; cluster and personal model together
+    revision: ClassVar[int] = 3  # a draw is tried on, whichever is ahead: the mean of both may be better still
     later: ClassVar[dict[str, bool]] = {"trial": True, "drift": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:

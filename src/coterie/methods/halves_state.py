@@ -231,7 +231,7 @@ class Halved(Clusters):
             kept = dataclasses.replace(kept, centers=trial.before[groups], labels=labels, group_of=groups)
         cohort.counted.append(trial.told(kind, len(kept.centers)))
         verdict = REFUSED if kind == BEFORE else RIGHT
-        if kind != PERSONAL and trial.is_draw(kind):
+        if trial.is_draw(min(kind, AFTER)):  # also one that personal models are ahead in: the mean may be better still
             none = dataclasses.replace(none, rounds=1)  # personal models are there already: score them next time
         return dataclasses.replace(kept, trial=none, kind=max(kind, AFTER), verdict=verdict)
 

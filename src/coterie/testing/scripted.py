@@ -11,7 +11,7 @@ import torch
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.replies import Fitted, Reply, Scored
 
-Answer: TypeAlias = Reply | list[Reply] | Callable[[Any], Reply | list[Reply]]
+Answer: TypeAlias = Reply | Sequence[Reply] | Callable[[Any], Reply | Sequence[Reply]]
 
 
 class ScriptedAsk:

@@ -52,7 +52,7 @@ def check_server_optimizer(method: object, settings: Settings) -> None:
     if settings.server_optimizer is not None and isinstance(method, FedPer | Personalised):
         raise CoterieError(
             f"server_optimizer: {type(method).__name__} leaves a part of the model with clients, its means are of "
-            "the rest, for which there is no optimizer yet; leave it out, or take a method that shares all of the model",
+            "the rest, for which there is no optimizer yet; leave it out, or take a method that shares the whole",
             code="config-invalid-value",
         )
 

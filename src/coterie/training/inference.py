@@ -201,22 +201,26 @@ def predictor_of(result: Result[Any], client: int) -> tuple[Evaluate, ClientData
     task = result.method.predictor(state)
     if isinstance(result.known, Federation):
         return task, result.known.client(client)
-    if not needs_data(task, result.memory.read(client)):
+    keeps = result.memory.read(client)
+    if not needs_data(task, keeps):
         return task, _NoData()
     ids, found = result.clients.ids, result.chosen
     if result.newcomers is not None and new:
         ids, found = result.newcomers.clients.ids, result.newcomers_chosen
     if found is not None and client in ids:
-        return settled(task, ids, found), _NoData()
+        task = settled(task, ids, found)
+        if not needs_data(task, keeps):
+            return task, _NoData()
     try:
         return task, result.last_data.client(client)
     except CoterieError as error:
         who = client_name(result.known.names, client)
-        raise CoterieError(
-            f"predict: {who} was not evaluated at the end of this run, so the model it would choose is not recorded, "
-            f"and its data is needed: {error}",
-            code="data-needed",
-        ) from None
+        why = (
+            "did not take part in training, so it fits its own section of the model when it predicts"
+            if client in ids
+            else "was not evaluated at the end of this run, so the model it would choose is not recorded"
+        )
+        raise CoterieError(f"predict: {who} {why}, and its data is needed: {error}", code="data-needed") from None
 
 
 class _NoData:
