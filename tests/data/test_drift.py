@@ -40,7 +40,7 @@ def test_nobody_shares_samples_and_clusters_keep_their_sizes(kind: str, partitio
         assert np.bincount(phase.truth).tolist() == [4, 4, 4, 4]
     for before, after in pairwise(data.course.phases):
         stayed = ~data.course.drifted(data.course.phases.index(after))
-        for client in np.flatnonzero(stayed):
+        for client in np.flatnonzero(stayed).tolist():
             assert torch.equal(before.train.row(client), after.train.row(client))
 
 
@@ -98,8 +98,9 @@ def test_a_schedule_of_ones_own() -> None:
     assert torch.equal(data.at(3).train.row(2), pool.train.row(7))
     two = data.take([2, 0])
     assert two.names == two.at(3).names == ("c", "a")
-    assert two.at(3).truth is not None
-    assert two.at(3).truth.tolist() == [3, 0]
+    truth = two.at(3).truth
+    assert truth is not None
+    assert truth.tolist() == [3, 0]
     for wrong in ({2: [0]}, {1: [0], 2: [0, 1]}, {1: [8]}):
         with pytest.raises(CoterieError) as error:
             changing(pool, wrong)
@@ -116,9 +117,10 @@ def test_validation_samples_stay_held_out_in_all_phases() -> None:
         train |= set(phase.train.numbers.tolist())
     assert held
     assert not held & train
-    assert data.at(0).val is not None
+    now = data.at(0).val
+    assert now is not None
     assert data.val is not None
-    assert torch.equal(data.val.numbers, data.at(0).val.numbers)
+    assert torch.equal(data.val.numbers, now.numbers)
 
 
 def test_periods_of_a_time_column() -> None:
@@ -126,7 +128,7 @@ def test_periods_of_a_time_column() -> None:
     clients = [(rng.normal(size=(20, 2)), np.arange(20) % 2) for _ in range(2)]
     plain = Federation.from_arrays(clients, seed=0)
     whole = torch.cat([plain.train.numbers, plain.test.numbers]).max() + 1
-    when = np.arange(int(whole)) % 20.0  # each client's samples, in their order
+    when = np.arange(int(whole), dtype=np.float64) % 20  # each client's samples, in their order
     data = Drift(kind="time", at=2, every=3, changes=1)(replace(plain, time=when))
     assert data.course is not None
     assert data.course.starts == (0, 1)

@@ -32,7 +32,8 @@ def data() -> Federation:
 
 
 def ran(method: Any, **more: Any) -> Any:
-    return coterie.run(method, data(), "linear", **({"rounds": 8, "engine": "sequential", "seed": 3} | more))
+    settings: dict[str, Any] = {"rounds": 8, "engine": "sequential", "seed": 3} | more
+    return coterie.run(method, data(), "linear", **settings)
 
 
 def tensors(result: Any) -> list[torch.Tensor]:
