@@ -259,7 +259,7 @@ def test_fedgroup_of_one_group_is_fedavg_from_the_warm_start(participation: floa
         FedAvgPlus(k=1, local=BATCHES),
         FedProxPlus(k=1, mu=0, local=BATCHES),
         Composed(k=1, local=BATCHES),
-        FedDrift(delta=1e9, start="one", local=BATCHES),
+        FedDrift(delta=1e9, start="one", local=FULL),
         FLHC(k=1, warmup=2, cluster_on="cohort", local=FULL),
     ],
     ids=lambda m: type(m).__name__,
