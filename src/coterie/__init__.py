@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedclust import FedClust as FedClust
+    from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
     from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
@@ -184,6 +185,7 @@ _HOME = {
     "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
+    "coterie.methods.feddrift": ("FedDrift",),
     "coterie.methods.composed": ("Composed",),
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),

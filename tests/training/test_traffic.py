@@ -183,6 +183,8 @@ WHOLE: dict[str, tuple[Any, list[int], list[int]]] = {
     "fedrc": (coterie.FedRC(k=2), [2 * P + 8 + 16, 2 * P + 16], [2 * (P + N) + (16 + N) + (8 + N)] * 2),
     # All models to compare, then one to train.
     "clove": (coterie.CLoVE(k=2), [2 * P + P] * 2, [(8 + N) + (P + N)] * 2),
+    # One model to score and, where the first time step begins, one for each client.
+    "feddrift": (coterie.FedDrift(), [P + P, P], [(4 + N) + (P + N), P + N]),
     "fedavgm": (coterie.FedAvgM(), [P, P], [P + N] * 2),
     # A global warm-up, then all centers and the global model.
     "ifca-cam": (IFCACAM(base=coterie.IFCA(k=2), warmup=1), [P, 3 * P], [P + N, 2 * (P + N)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
@@ -32,6 +32,19 @@ class ClientDataSource(Protocol):
 
     def client(self, client: int) -> ClientData:
         """The data of one client."""
+
+
+@runtime_checkable
+class ChangingDataSource(Protocol):
+    """Where clients' data is found that may change by round."""
+
+    def at(self, round: int) -> ClientDataSource:
+        """The data as it is in a round, counted from 0."""
+
+
+def at_round(source: ClientDataSource, round: int) -> ClientDataSource:
+    """The data as it is in a round."""
+    return source.at(round) if isinstance(source, ChangingDataSource) else source
 
 
 Samples: TypeAlias = tuple[Tensor, Tensor]

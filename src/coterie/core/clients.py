@@ -48,6 +48,19 @@ class Clients(Protocol):
 
 
 @runtime_checkable
+class ChangingClients(Protocol):
+    """Clients of a simulation whose data may change by round."""
+
+    def at(self, round: int) -> Clients:
+        """The clients as they are in a round, counted from 0."""
+
+
+def clients_at(clients: Clients, round: int) -> Clients:
+    """The clients as they are in a round; over a network nobody knows how their data changes."""
+    return clients.at(round) if isinstance(clients, ChangingClients) else clients
+
+
+@runtime_checkable
 class NamesData(Protocol):
     """Clients whose columns and classes have known names."""
 

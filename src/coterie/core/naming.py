@@ -19,3 +19,9 @@ def as_written(names: Sequence[str] | None, client: str) -> int | str:
     if names and (client in names or names[0].isdecimal()):
         return client
     return int(client) if client.isdecimal() else client
+
+
+def end_to_end(names: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """The names of all; none where some have none, or two would be the same."""
+    found = [name for part in names if part is not None for name in part]
+    return tuple(found) if None not in names and len(set(found)) == len(found) else None

@@ -124,6 +124,7 @@ METHODS = Catalogue(
         "fesem": "coterie.methods.fesem:FeSEM",
         "wecfl": "coterie.methods.wecfl:WeCFL",
         "clove": "coterie.methods.clove:CLoVE",
+        "feddrift": "coterie.methods.feddrift:FedDrift",
         "ditto": "coterie.methods.ditto:Ditto",
         "fedavg+": "coterie.methods.ensemble:FedAvgPlus",
         "fedprox+": "coterie.methods.ensemble:FedProxPlus",

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     LEARNING_RATE = 11
     ATTACK = 12
     PRIVACY = 13
+    DRIFT = 14
 
 
 def generator(seed: int, purpose: Purpose, *words: int) -> np.random.Generator:

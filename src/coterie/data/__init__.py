@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coterie.data.bridges.huggingface import from_huggingface as from_huggingface
     from coterie.data.bridges.pytorch import federation_from_torch as federation_from_torch
     from coterie.data.bridges.pytorch import from_torch as from_torch
+    from coterie.data.course import changing as changing
     from coterie.data.dataset import Dataset as Dataset
     from coterie.data.datasets.cifar import CIFAR10 as CIFAR10
     from coterie.data.datasets.cifar import CIFAR100 as CIFAR100
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.data.domain import Domain as Domain
     from coterie.data.partitions.appearance import Corrupted as Corrupted
     from coterie.data.partitions.appearance import RotatedByLabel as RotatedByLabel
+    from coterie.data.drift import Drift as Drift
     from coterie.data.partitions.clientwise import IID as IID
     from coterie.data.partitions.clientwise import Classes as Classes
     from coterie.data.partitions.clientwise import Dirichlet as Dirichlet
@@ -60,6 +62,8 @@ _HOME = {
     "coterie.data.bridges.pytorch": ("federation_from_torch", "from_torch"),
     "coterie.data.readers.npz": ("NPZ",),
     "coterie.data.datasets.cifar": ("CIFAR10", "CIFAR100"),
+    "coterie.data.course": ("changing",),
+    "coterie.data.drift": ("Drift",),
     "coterie.data.dataset": ("Dataset",),
     "coterie.data.datasets.digits": ("Digits",),
     "coterie.data.domain": ("Domain",),

@@ -15,6 +15,7 @@ from coterie.core.registry import DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
 from coterie.data.arrays import encoded, standard_inputs
 from coterie.data.dataset import Dataset
+from coterie.data.drift import Drift
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import Natural
 
@@ -37,14 +38,27 @@ def makes_clients(source: Any) -> bool:
 
 @explained_call
 def federate(
-    data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None = None, *, seed: int = 0
+    data: str | Dataset | Federation | Callable[..., Any],
+    partition: str | Partition | None = None,
+    *,
+    drift: Drift | None = None,
+    seed: int = 0,
 ) -> Federation:
     """A federation of a data set, spread over clients.
 
     data: a name (`coterie data list`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
     partition: a name (`coterie partitions`) or an object such as coterie.data.Rotated(clients=400). None: one client
     per owner, where the data says whose its samples are; generated data has clients of its own.
+    drift: how the clients' data changes in the course of a run, coterie.data.Drift(kind="staggered").
     """
+    made = _federated(data, partition, seed)
+    return made if drift is None else drift(made, seed)
+
+
+def _federated(
+    data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None, seed: int
+) -> Federation:
+    """A data set spread over clients that stay as they are."""
     source: Any = DATASETS.build(data, {}) if isinstance(data, str) else data
     rng = generator(seed, Purpose.PARTITION)
     name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)

@@ -20,11 +20,12 @@ from torch import Tensor
 from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
-from coterie.core.naming import client_name
+from coterie.core.naming import client_name, end_to_end
 from coterie.core.replica import channels_last
 from coterie.core.types import Kind
+from coterie.data.course import Course, unchanging
 from coterie.data.domain import Domain, Fault, Samples
-from coterie.data.ragged import Ragged, spread
+from coterie.data.ragged import Ragged, joined_marks, spread
 from coterie.data.scale import Scale
 from coterie.data.table_columns import Categories, ColumnRules, Missing
 from coterie.data.targets import TargetScale
@@ -88,9 +89,14 @@ class Federation:
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
     time: NDArray[np.float64] | None = None  # (samples,) when each was, where the latest are held out
     remarks: tuple[str, ...] = ()  # what to say of the columns of a table
+    course: Course | None = None  # where the clients' data changes: this is how it is in the first round
 
     def __len__(self) -> int:
         return len(self.train)
+
+    def at(self, round: int) -> Federation:
+        """The clients' data as it is in a round, counted from 0; the same object as long as nothing changes."""
+        return self if self.course is None else self.course.phases[self.course.phase(round)]
 
     @cached_property
     def roster(self) -> Roster:
@@ -241,12 +247,15 @@ class Federation:
             mixture=None if self.mixture is None else self.mixture[chosen],
             names=None if self.names is None else tuple(self.names[c] for c in chosen),
             groups=None if self.groups is None else tuple(self.groups[c] for c in chosen),
+            course=None if self.course is None else self.course.of(chosen),
             note=", ".join(part for part in (self.note, note) if part),
         )
 
     @staticmethod
     def join(parts: Sequence[Federation], name: str) -> Federation:
         """Several federations of one kind as one; the true cluster of a client is the part it came from."""
+        for part in parts:
+            unchanging(part, "joining federations")
         starts = np.cumsum([0, *(int(part._starts[-1]) for part in parts)])
         return Federation(
             tuple(domain for part in parts for domain in part.domains),
@@ -255,10 +264,10 @@ class Federation:
             kind=parts[0].kind,
             outputs=max(part.outputs for part in parts),
             truth=np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
-            names=_end_to_end([part.names for part in parts]),
+            names=end_to_end([part.names for part in parts]),
             name=name,
             note=", ".join(part.note for part in parts if part.note),
-            marked=_joined_marks(parts),
+            marked=joined_marks([part.marked for part in parts], starts),
         )
 
     def checksum(self) -> int:
@@ -266,7 +275,7 @@ class Federation:
         crc = 0
         for part in (*self.domains, self.train, self.test, *(() if self.val is None else (self.val,))):
             crc = part.checksum(crc)
-        return crc
+        return crc if self.course is None else self.course.checksum(crc)
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
@@ -322,6 +331,8 @@ class Federation:
         for domain in self.domains:
             for fault in domain.faults(self.kind, self.outputs):
                 self._refuse(fault)
+        for later in () if self.course is None else self.course.phases[1:]:
+            later.check()
         return self
 
     def _refuse(self, fault: Fault) -> None:
@@ -332,17 +343,3 @@ class Federation:
                     f"data: {client_name(self.names, client)} {fault.text}",
                     code="data-labels" if fault.what == "label" else "data-not-finite",
                 )
-
-
-def _end_to_end(names: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
-    """The names of all; none where some have none, or two would be the same."""
-    found = [name for part in names if part is not None for name in part]
-    return tuple(found) if None not in names and len(set(found)) == len(found) else None
-
-
-def _joined_marks(parts: Sequence[Federation]) -> NDArray[np.bool_] | None:
-    """The samples that are marked for validation, where any are."""
-    if all(part.marked is None for part in parts):
-        return None
-    none = [np.zeros(int(part._starts[-1]), dtype=bool) for part in parts]
-    return np.concatenate([m if part.marked is None else part.marked for part, m in zip(parts, none, strict=True)])

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.errors import CoterieError
+from coterie.data.course import unchanging
 from coterie.data.federation import ClientData, Federation
 from coterie.data.ragged import Ragged
 
@@ -106,6 +107,7 @@ def described_without(name: str, lengths: Tensor, gone: Sequence[int]) -> str:
 
 def changed(data: Federation, founders: int, gone: Sequence[int] = ()) -> ChangedFederation:
     """The same data, of which `founders` clients were there first and these are forgotten."""
+    unchanging(data, "adding and forgetting clients")
     values = {field.name: getattr(data, field.name) for field in fields(Federation)}
     if gone and data.names is not None:
         values["names"] = masked(data.names, gone)
@@ -117,6 +119,8 @@ def extended(data: Federation, new: Federation) -> ChangedFederation:
 
     Clients without a name are called by their numbers if others have one. True clusters are kept if both know them.
     """
+    unchanging(data, "adding clients")
+    unchanging(new, "adding clients")
     if new.kind != data.kind:
         raise CoterieError(f"the new clients' data is a {new.kind}, the run's a {data.kind}", code="data-labels")
     if new.input_shape != data.input_shape:

@@ -75,3 +75,15 @@ def spread(counts: NDArray[np.int64]) -> str:
     """The range of counts in words: "5 each", or "min/median/max 5/6/8"."""
     low, middle, high = int(counts.min()), int(np.median(counts)), int(counts.max())
     return f"{low:,} each" if low == high else f"min/median/max {low:,}/{middle:,}/{high:,}"
+
+
+def joined_marks(
+    parts: Sequence[NDArray[np.bool_] | None], starts: Sequence[int] | NDArray[np.int64]
+) -> NDArray[np.bool_] | None:
+    """The marks of samples end to end, part by part; None where no part has any. Part i begins at starts[i]."""
+    if all(part is None for part in parts):
+        return None
+    lengths = np.diff(np.asarray(starts))
+    return np.concatenate(
+        [np.zeros(n, dtype=bool) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+    )

@@ -24,6 +24,9 @@ def with_validation(federation: Federation, share: float, seed: int) -> Federati
     """
     if not share or federation.val is not None:
         return federation
+    if federation.course is not None:
+        held = federation.course.with_pool(lambda pool: with_validation(pool, share, seed)).federation()
+        return replace(held, note=federation.note)
     owner, numbers = federation.train.owners(), federation.train.numbers.numpy()
     if federation.marked is not None:
         chosen = federation.marked[numbers]

@@ -38,10 +38,11 @@ class Batched:
         """See `Engine.visit`."""
         answers = ReplyBuilder(visit, self._blocks)
         missing: list[Missing] = []
+        source = self.federation.at(visit.moment.round)
         with own_random_numbers(self._runner.placement.device):
             for chunk in make_chunks(visit.ids, self._n[visit.ids], self._chunks(visit.ids)):
                 calls = [ClientTasks(client, visit.tasks_for(client), self.memory.read(client)) for client in chunk]
-                results = self._runner.visit_all(calls, self.federation, visit.moment)
+                results = self._runner.visit_all(calls, source, visit.moment)
                 for client, result in zip(chunk, results, strict=True):
                     if isinstance(result, Exception):
                         missing.append(Missing(client, reason(result)))

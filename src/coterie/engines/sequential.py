@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.client.answers import ClientTasks
-from coterie.client.data import ClientDataSource
+from coterie.client.data import ClientDataSource, at_round
 from coterie.client.memory import Memory
 from coterie.client.runner import TaskRunner
 from coterie.core.compute import HOST, Compute, own_random_numbers
@@ -31,11 +31,12 @@ class Sequential:
         """See `Engine.visit`."""
         answers = ReplyBuilder(visit)
         missing: list[Missing] = []
+        source = at_round(self.federation, visit.moment.round)
         with own_random_numbers(self._runner.placement.device):
             for client in visit.ids.tolist():
                 try:
                     call = ClientTasks(client, visit.tasks_for(client), self.memory.read(client))
-                    result = self._runner.visit_one(call, self.federation, visit.moment)
+                    result = self._runner.visit_one(call, source, visit.moment)
                 except Exception as error:
                     missing.append(Missing(client, reason(error)))
                     continue

@@ -121,7 +121,7 @@ def _visit_chunks(job: _Job, pipe: Connection) -> None:
                 ClientTasks(client, visit.tasks_for(client), keeps)
                 for client, keeps in zip(message.clients, message.keeps, strict=True)
             ]
-            found = computes.visit_all(calls, job.federation, visit.moment)
+            found = computes.visit_all(calls, job.federation.at(visit.moment.round), visit.moment)
             results = [
                 Missing(call.client, reason(result)) if isinstance(result, Exception) else result
                 for call, result in zip(calls, found, strict=True)

@@ -5,6 +5,7 @@ upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, e
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
 The server sees representations and means of models. Newcomers join the nearest mean representation, or by loss.
+`when: drift` clusters once; then clients whose loss jumps move to the model that fits, anew where none does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from coterie.core.types import STRICT
 from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import enough_clients, too_few
 from coterie.methods.composed_clustering import LowerLevel
+from coterie.methods.composed_drift import followed
 from coterie.methods.composed_groups import averaged_by_place, overlapping, regrouped
 from coterie.methods.composed_kit import Kit, Represented
 from coterie.methods.contract import Ask, admitted
@@ -46,7 +48,7 @@ class Composed(LowerLevel):
     representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
     clustering_weights: Weighting = "size"
     weights: Weighting = "size"
-    when: Literal["every", "once", "stable"] = "every"
+    when: Literal["every", "once", "stable", "drift"] = "every"  # drift: see `composed_drift`
     patience: PositiveInt = 3  # "stable": clusterings without a change before they end
     first: NonNegativeInt = 0  # rounds of FedAvg before the first clustering
     local: Local = Local()
@@ -88,6 +90,9 @@ class Composed(LowerLevel):
         if clustering:
             late = state.models(reply, since=start if self.representation == "update" else None)
             state = self.regroup(state, early or late, reply, cohort)
+        if self.when == "drift":
+            state, here = followed(state, reply, cohort, ask)
+            return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
         return averaged_by_place(state, reply, weigh(reply, self.weights))
 
     @property
@@ -111,7 +116,7 @@ class Composed(LowerLevel):
         if self.clustering != "argmin":  # a row of least loss has its number already
             labels = overlapping(state, found, labels, weights, self.limit)
         state = regrouped(state, found, labels, weights, self.limit)
-        done = self.when == "once" or (self.when == "stable" and state.unchanged >= self.patience)
+        done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
         return dataclasses.replace(state, done=done)
 
     def predictor(self, state: Kit) -> Evaluate:

@@ -68,10 +68,19 @@ class Given:
         """A newcomer joins its group or, if that is unknown, the cluster whose model has the least loss on its data."""
         known = self.known(cohort.roster)
         if known is not None:
-            found = known.only(state.unmet(cohort.ids))
-            state = assigned(state, found.ids, found.values)
+            found = known.only(cohort.ids)  # anew in every round: what is true of a client may change
+            state = assigned(with_room(state, found), found.ids, found.values)
         return joined_by_loss(state, cohort.ids, ask)
 
     def known(self, roster: Roster) -> ByClient | None:
         """The cluster of each client of known group."""
         return roster.groups
+
+
+def with_room(state: Clusters, found: ByClient) -> Clusters:
+    """The state with a model for each of these clusters; one that nobody has been in starts from the mean of all."""
+    more = int(found.values.max()) + 1 - len(state.centers) if len(found.ids) else 0
+    if more <= 0:
+        return state
+    start = state.centers.mean(0, keepdim=True).expand(more, -1)
+    return replace(state, centers=torch.cat([state.centers, start]))

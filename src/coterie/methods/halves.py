@@ -5,6 +5,7 @@ of the two updates (a look). They differ by sampling noise only, so the number o
 half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg.
 The first look is from the common start, further ones are from the clusters' models after 10, 20, 40, ... visits per
 client. A split is then tried on held-out samples (see `halves_trial`). The server sees sketches, means and scores.
+Clients whose loss jumps, because their data has changed, are measured at once, and move (see `halves_drift`).
 """
 
 from __future__ import annotations
@@ -14,25 +15,23 @@ from typing import ClassVar
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
-from coterie.clustering.averaging import weigh
 from coterie.clustering.constraints import constrained
 from coterie.clustering.halves import halves_evidence, sample_of, spread, told
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
-from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.replies import Evaluated, Fitted
 from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
-from coterie.methods.halves_state import Halved
+from coterie.methods.halves_drift import as_they_are, followed
+from coterie.methods.halves_state import Halved, check_pins
 from coterie.methods.halves_visit import looks_of, work_of
 from coterie.methods.hard_clusters import averaged, joined_by_loss
 
 FIRST = 10  # visits per client until the second look
-SAY_GROUPS = "name a column (data.group=COLUMN) or give Federation.from_arrays(..., groups=[...])"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -45,15 +44,15 @@ class Halves:
     smallest: PositiveInt = 1  # clients of a cluster; smaller ones join the most similar cluster
     pinned: bool = False  # clients of one given group (data.group) stay together, and apart from other groups
     trial: bool = True  # splits are tried on held-out samples, and so are personal models
+    drift: bool = True  # clients whose loss jumps are measured at once, and move where another model fits
     local: Local = Local()
     paper: ClassVar[str] = "this library"
     revision: ClassVar[int] = 3  # a draw is tried on, whichever is ahead: the mean of both may be better still
-    later: ClassVar[dict[str, bool]] = {"trial": True}
+    later: ClassVar[dict[str, bool]] = {"trial": True, "drift": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:
         """One cluster, which everyone is measured from."""
-        if self.pinned and roster.groups is None:
-            raise CoterieError(f"pinned: no client has a group; {SAY_GROUPS}", code="groups-missing")
+        check_pins(self.pinned, roster)
         return Halved.begin(model.init(rng), model.part("all"), min(self.sketch, model.parameters), FIRST)
 
     def round(self, state: Halved, cohort: Cohort, ask: Ask) -> Halved:
@@ -65,7 +64,8 @@ class Halves:
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
         new = self.learn(state, trained[-2], trained[-1], cohort) if looks and len(trained[-1].ids) else state
-        new = averaged(new, trained[0], new.labels.at(trained[0].ids), weigh(trained[0], "size"))
+        new, weights = followed(new, trained[0], FIRST, cohort, ask) if self.drift else as_they_are(new, trained[0])
+        new = averaged(new, trained[0], new.labels.at(trained[0].ids), weights)
         split = len(new.centers) > len(state.centers)
         if state.trial.on and (state.trial.of_split or not split):
             return new.tried([r for r in replies if isinstance(r, Evaluated)], trained[1], split, cohort)

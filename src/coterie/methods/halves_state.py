@@ -13,7 +13,8 @@ from torch import Tensor
 from coterie.clustering.averaging import mean_by, weigh
 from coterie.clustering.halves import MOST, nearest, sample_of
 from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.errors import CoterieError
 from coterie.core.references import Own, Pick
 from coterie.core.replies import Evaluated, Fitted
 from coterie.core.tasks import Evaluate
@@ -32,7 +33,14 @@ from coterie.methods.halves_trial import (
 from coterie.methods.hard_clusters import Clusters, averaged
 
 SLOT = "halves.personal"  # where a client keeps its own model
+SAY_GROUPS = "name a column (data.group=COLUMN) or give Federation.from_arrays(..., groups=[...])"
 MORE = 1.1  # times as many looks as before: then a group of many clients is divided anew
+
+
+def check_pins(pinned: bool, roster: Roster) -> None:
+    """Clients can only be pinned to groups that somebody has given."""
+    if pinned and roster.groups is None:
+        raise CoterieError(f"pinned: no client has a group; {SAY_GROUPS}", code="groups-missing")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,6 +60,10 @@ class Halved(Clusters):
     verdict: int  # of the trials since the anchors were taken: see `halves_trial`
     trial: Trial
     beyond_doubt: bool  # whether the last trial left no doubt that personal models do not help
+    losses: ByClient  # (n,) of the last training of each client that was not alarmed, see `drift_alarm`
+    worst: float  # the highest mean loss of a round's training
+    under: tuple[int, bool, int]  # how they were trained in the last round: see `how_trained`
+    alarmed: Tensor  # the clients whose loss had jumped in the last round, and no model fitted
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
@@ -73,6 +85,10 @@ class Halved(Clusters):
             UNTRIED,
             trial,
             False,
+            ByClient.empty(torch.float32),
+            0.0,
+            (1, False, AFTER),
+            one[:0],
         )
 
     def visited(self, clients: int) -> Halved:
@@ -84,6 +100,15 @@ class Halved(Clusters):
         fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
         verdict = RIGHT if self.kind in (PERSONAL, BOTH) else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
+
+    @property
+    def how_trained(self) -> tuple[int, bool, int]:
+        """Losses are compared as they are while there are as many clusters, and clients train in the same way."""
+        return len(self.centers), self.trial.on, self.kind
+
+    def to_be_looked_at(self, first: float) -> Halved:
+        """The state in which anchors are taken in the next round, and again after as many visits as at first."""
+        return dataclasses.replace(self, visits=self.until, until=first / 2)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
         """The state that knows these clients' looks."""

@@ -28,6 +28,7 @@ OWN_FILES = ("medmnist",)  # data sets whose files are read by their own readers
 DIGITS = 6  # significant, in what is kept
 # Options that are newer than stored outcomes, with the value at which they change nothing.
 LATER: Mapping[str, Any] = {
+    "drift": True,  # of Halves
     "size_unit": "samples",
     "update_bound": 10.0,
     "largest": 1 << 30,
@@ -57,8 +58,8 @@ def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
     if source is not None and tree["data"]["name"] in OWN_FILES:
         tree["data"] = tree["data"] | {"path": source["path"]}
     elif source is not None:
-        partition = {k: v for k, v in tree["data"].items() if k == "partition"}
-        tree["data"] = dict(source) | partition
+        spread = {k: v for k, v in tree["data"].items() if k in ("partition", "drift")}
+        tree["data"] = dict(source) | spread
     return read(None, base=RunConfig().dump() | tree)
 
 

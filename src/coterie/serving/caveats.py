@@ -122,7 +122,7 @@ def _data(result: Result[Any]) -> Federation | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoterieWarning)  # about its columns: said when the run began
-            return result.federation
+            return result.last_data
     except CoterieError:
         return None
 

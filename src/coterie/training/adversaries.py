@@ -14,6 +14,7 @@ from coterie.core.clients import Clients
 from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
+from coterie.data.course import unchanging
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
 from coterie.engines.attacks import Attack
@@ -61,6 +62,7 @@ def poisoned(federation: Federation, settings: Settings) -> Federation:
     attack = settings.attack
     if attack is None or not attack.poisons:
         return federation
+    unchanging(federation, "attack.kind")
     who = hostile_clients(federation, settings)
     if attack.kind == "label-flip":
         return with_flipped_labels(federation, who)

@@ -205,7 +205,8 @@ def build_data(config: RunConfig) -> Federation:
             code="component-invalid",
         )
     how = None if partition is None else PARTITIONS.build(partition.name, partition.params)
-    return with_validation(federate(made, how, seed=config.seed), config.validation, config.seed)
+    spread = federate(made, how, drift=config.data.drift, seed=config.seed)
+    return with_validation(spread, config.validation, config.seed)
 
 
 def build_addition(config: RunConfig, data: Mapping[str, Any]) -> Federation:

@@ -28,6 +28,7 @@ from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalog
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
 from coterie.core.yaml_text import YamlError, parse_yaml
+from coterie.data.drift import Drift
 from coterie.data.federate import makes_clients
 from coterie.engines.factory import EngineName
 from coterie.training.settings import Settings
@@ -53,6 +54,7 @@ class DataConfig(Named):
     """A data set, and how it is spread over clients."""
 
     partition: Named | None = None
+    drift: Drift | None = None  # how it changes in the course of the run
 
 
 class EngineConfig(BaseModel):
@@ -236,6 +238,7 @@ def _rename(node: Tree, kind: str, name: str, said: set[str]) -> None:
     found = _KINDS[kind].find(name)
     known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
     if kind == "data":
+        known.add("drift")
         asked = any(key.startswith("data.partition") for key in said)  # then it stays, and is refused if it must be
         owned = getattr(found, "owned", False)
         if asked or not (makes_clients(found) or owned):

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from coterie.core.clients import Clients
+from coterie.core.clients import Clients, clients_at
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary, summarise
@@ -20,7 +20,7 @@ from coterie.engines.contract import Missing
 from coterie.methods.contract import Admits, Method, admitted
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job
-from coterie.training.sampling import available, draw
+from coterie.training.sampling import available, draw, roster_at
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -61,8 +61,8 @@ def evaluate(
 
     count: how many of the roster are evaluated; None: as many as `evaluate_on` says.
     """
-    method, clients, settings = job.method, job.clients, job.settings
-    rng = generator(settings.seed, Purpose.EVALUATION)
+    method, clients, settings = job.method, clients_at(job.clients, t), job.settings
+    rng, roster = generator(settings.seed, Purpose.EVALUATION), roster_at(job.clients, roster, t)
     if count is None:
         count = available("evaluate_on", settings.evaluate_on, len(roster.ids))
     ids = draw(roster, count, rng)

@@ -90,7 +90,7 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
     places = {i: int(c) for i, c in enumerate(result.assignments) if c >= 0}
     note, federation = "", None
     try:
-        federation = result.federation
+        federation = result.last_data
     except CoterieError as error:
         note = f"Without the clients' data only the clusters' models are compared ({error})."
     names = result.known.names

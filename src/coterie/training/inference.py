@@ -212,7 +212,7 @@ def predictor_of(result: Result[Any], client: int) -> tuple[Evaluate, ClientData
         if not needs_data(task, keeps):
             return task, _NoData()
     try:
-        return task, result.federation.client(client)
+        return task, result.last_data.client(client)
     except CoterieError as error:
         who = client_name(result.known.names, client)
         why = (

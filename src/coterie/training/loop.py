@@ -36,7 +36,7 @@ from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
-from coterie.training.sampling import ClientSampler, available
+from coterie.training.sampling import ClientSampler, available, roster_at
 
 State = TypeVar("State")
 
@@ -143,7 +143,7 @@ def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSamp
 def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
     """The state to start from: a new one, or that of the last checkpoint."""
     wait_for_clients(run.engine)
-    roster, settings = sampler.roster, run.settings
+    roster, settings = roster_at(run.clients, sampler.roster, 0), run.settings
     state, done = run.method.init(run.model, roster, generator(settings.seed, Purpose.INIT)), 0
     before: Sequence[RoundDone] = ()
     if run.directory is not None:

@@ -85,6 +85,11 @@ class Result(Generic[State]):
         )
 
     @property
+    def last_data(self) -> Federation:
+        """The same as it was in the last round, where it changed by round."""
+        return self.federation.at(self.settings.rounds - 1)
+
+    @property
     def accuracy(self) -> float | None:
         """Accuracy over all clients; None for regression."""
         return self.summary.accuracy

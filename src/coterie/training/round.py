@@ -24,7 +24,7 @@ from coterie.training.events import RoundDone
 from coterie.training.job import Job
 from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.privacy.private_ask import PrivateAsk
-from coterie.training.sampling import ClientSampler
+from coterie.training.sampling import ClientSampler, roster_at
 
 State = TypeVar("State")
 
@@ -57,7 +57,7 @@ def do_round(
     began, settings = time.perf_counter(), job.settings
     for attempt in range(settings.retries + 1):
         wait_for_clients(job.engine)
-        roster, ids = sampler.roster, sampler.cohort(t, attempt)
+        roster, ids = roster_at(job.clients, sampler.roster, t), sampler.cohort(t, attempt)
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         means = Means(job, moments or {})

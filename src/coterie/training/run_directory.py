@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from coterie.client.memory import Memory
 from coterie.clustering import server_optimizers
-from coterie.core.clients import Clients
+from coterie.core.clients import Clients, clients_at
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
@@ -268,7 +268,7 @@ class RunDirectory:
                 self._trace.watch(len(self._clients))
                 self._trace.add(event.round, event.fresh)
         elif isinstance(event, RunEnded):
-            rows = client_rows(self._clients, event.clients, event.scored_on)
+            rows = client_rows(clients_at(self._clients, self._settings.rounds - 1), event.clients, event.scored_on)
             self._write("assignments.json", {str(row["client"]): assignment(row) for row in rows})
             self._write("clients.json", rows)
             if event.newcomers is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.clients import Clients
+from coterie.core.client_table import ByClient
+from coterie.core.clients import Clients, clients_at
 from coterie.core.cohort import Roster
 from coterie.core.seeds import Purpose, generator
 from coterie.training.settings import Settings, how_many
@@ -77,6 +79,17 @@ class ClientSampler:
         if attack is None:
             return roster
         return roster.only(~torch.isin(roster.ids, attack.hostile(self._settings.seed, self._clients.roster.ids)))
+
+
+def roster_at(clients: Clients, roster: Roster, t: int) -> Roster:
+    """What is known of these clients in round t, where their data changes by round."""
+    now = clients_at(clients, t)
+    if now is clients:
+        return roster
+    truth = None
+    if now.truth is not None and now.mixture is None:  # its clusters have the same numbers in all rounds
+        truth = ByClient(roster.ids, torch.from_numpy(now.truth[roster.ids.numpy()]))
+    return replace(roster, n=now.sizes(roster.ids), truth=truth)
 
 
 def available(key: str, share: int | float, connected: int) -> int:

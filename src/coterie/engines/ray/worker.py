@@ -91,7 +91,7 @@ class Worker:
     def visit_chunk(self, visit: Visit, clients: Sequence[int], keeps: Sequence[Mapping[str, Tensor]]) -> Any:
         """Visit a chunk of clients. What they answered comes first, then the models of each task that brings some."""
         calls = [ClientTasks(c, visit.tasks_for(c), kept) for c, kept in zip(clients, keeps, strict=True)]
-        found = self._runner.visit_all(calls, self._federation, visit.moment)
+        found = self._runner.visit_all(calls, self._federation.at(visit.moment.round), visit.moment)
         models: dict[int, list[Tensor]] = {number: [] for number in sending(visit)}
         results: list[VisitResult | Missing] = []
         for call, one in zip(calls, found, strict=True):

@@ -81,7 +81,10 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
     are those of a simulation, and left out."""
     tree = copy.deepcopy(dict(base)) if base is not None else ServerConfig().dump()
     if file is not None:
-        tree |= {k: v for k, v in named_values(read_file(file)).items() if k not in OF_SIMULATIONS}
+        given = named_values(read_file(file))
+        _refuse_drift(given, words)
+        tree |= {k: v for k, v in given.items() if k not in OF_SIMULATIONS}
+    _refuse_drift({}, words)
     change(tree, words)
     _refuse_secure_aggregation(tree)
     try:
@@ -96,6 +99,15 @@ def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] |
                 code="config-conflict",
             )
     return config
+
+
+def _refuse_drift(tree: Mapping[str, Any], words: Sequence[str]) -> None:
+    data = tree.get("data")
+    if (isinstance(data, Mapping) and "drift" in data) or any(word.startswith("data.drift") for word in words):
+        raise CoterieError(
+            "data.drift: is for simulations; the data of real clients changes by itself. Leave it out",
+            code="config-conflict",
+        )
 
 
 def _refuse_secure_aggregation(tree: Mapping[str, Any]) -> None:

@@ -89,6 +89,7 @@ REFUSED: Mapping[str, str] = {
         "clients keep a part of the model, and what they send of the rest has not been accounted for",
     ),
     "CLoVE": "every client sends its losses under all models, in every round",
+    "FedDrift": "every client sends its losses under all models, at the start of every time step",
     "Ditto": "its personal models never leave the clients, but nobody has worked out what else it releases here",
     "CFL": "it splits by the cosines between single updates, and stops by the largest norm of one of them",
     "StoCFL": "it compares single full gradients of clients, in every round",

@@ -1,0 +1,91 @@
+"""FedDrift: clients whose loss has risen get models of their own, and models that fit each other's data are merged.
+
+Jothimurugesan et al., Federated Learning under Distributed Concept Drift, AISTATS 2023, arXiv:2206.00799. At the start
+of a time step (of `step` rounds):
+1. every client measures its loss under all models; the least is compared with the one it had a step ago;
+2. if it rose by more than delta, no model knows the client's data: it gets a new one, which starts from its best model
+   and is merged with no other for one step; else the client joins its best model, a known concept under an old name;
+3. models are merged by complete linkage while every pair of them is at most `merge` apart: how much worse either does
+   on the other's clients than on its own. A merged model is the mean, weighted by clients;
+in every round each model is FedAvg of its clients. Drift is seen and clusters are found in the same way: by losses.
+The server sees K losses per client and step, and means of models.
+
+A named deviation: the paper trains a model on all samples of all time steps that belong to it. Here clients keep no
+history, models know their past by their parameters only, and merging looks at this step's data. The paper compares
+losses, the authors' code accuracies; its records of step 0 are of untrained models, and so is the record here.
+A model that nobody uses is kept, for a concept may return, up to `most` models. Clients first met after round 1, and
+newcomers, join the model of least loss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+
+from coterie.clustering.averaging import Weighting, weigh
+from coterie.core.client_table import ByClient
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.local import Local
+from coterie.core.model import Model
+from coterie.core.references import Pick
+from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.types import STRICT
+from coterie.methods.contract import Ask
+from coterie.methods.feddrift_models import Concepts
+from coterie.methods.hard_clusters import averaged, joined_by_loss
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedDrift:
+    """A new model where a client's loss has risen; models that fit each other's clients become one."""
+
+    paper: ClassVar[str] = "Jothimurugesan et al. 2023, arXiv:2206.00799"
+
+    delta: NonNegativeFloat = 0.5  # how far a client's least loss may rise from one step to the next
+    merge: NonNegativeFloat | None = None  # how far apart models may be that are merged (delta'); None: delta
+    step: PositiveInt = 5  # rounds of a time step
+    start: Literal["each", "one"] = "each"  # one model for each client of the first round, or one for all
+    most: PositiveInt = 50  # models; beyond it those are dropped that nobody uses, the longest unused first
+    local: Local = Local()
+    weights: Weighting = "size"
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Concepts:
+        """One random model."""
+        start = model.init(rng)[None]
+        records = ByClient.empty(torch.float32)
+        return Concepts(start, ByClient.empty(), model.part("all"), records, torch.zeros(1, dtype=torch.int64))
+
+    def round(self, state: Concepts, cohort: Cohort, ask: Ask) -> Concepts:
+        """Steps 1 to 3 where a time step begins; then FedAvg of every model."""
+        if cohort.round % self.step == 0:
+            state = self.tested(state, cohort, ask)
+        state = self.admit(state, cohort, ask)
+        reply = ask(Fit(Pick(state.centers, state.labels), local=self.local))
+        return averaged(state, reply, state.labels.at(reply.ids), weigh(reply, self.weights))
+
+    def tested(self, state: Concepts, cohort: Cohort, ask: Ask) -> Concepts:
+        """Steps 1 to 3."""
+        reply = ask(Score(state.centers))
+        least, best = reply.scores.min(1)
+        before = state.records.at(reply.ids, default=torch.inf)
+        alone = least - before > self.delta
+        if self.start == "each" and cohort.round == 0:
+            alone = torch.ones_like(alone)
+        state = dataclasses.replace(state, records=state.records.put(reply.ids, least.float()))
+        state = state.joined(reply.ids[~alone], best[~alone])
+        merged = self.delta if self.merge is None else self.merge
+        models, old = state.merged(reply.ids[~alone], reply.scores[~alone].double(), merged), state.centers
+        return models.opened(reply.ids[alone], old[best[alone]], cohort.round // self.step).within(self.most)
+
+    def predictor(self, state: Concepts) -> Evaluate:
+        """A client predicts with its model."""
+        return state.predictor()
+
+    def admit(self, state: Concepts, cohort: Cohort, ask: Ask) -> Concepts:
+        """A newcomer joins the model of least loss on its data."""
+        return joined_by_loss(state, cohort.ids, ask)

@@ -1,0 +1,103 @@
+"""Runs on data that changes by round: all engines see the same, and so does a run that was interrupted."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import coterie
+from coterie.core.codec import pack
+from coterie.core.errors import CoterieError
+from coterie.core.local import Local
+from coterie.data import Drift, Rotated
+from coterie.data.federation import Federation
+from coterie.network.server.config import read
+from coterie.training.events import RoundDone
+
+L = Local(epochs=3, batch=8, lr=0.1)
+METHODS = {
+    "halves": coterie.Halves(local=L, look=10),
+    "feddrift": coterie.FedDrift(local=L),
+    "composed": coterie.Composed(representation="classifier", when="drift", first=1, local=L),
+}
+
+
+@cache
+def data() -> Federation:
+    return coterie.federate("digits", Rotated(clients=8, angles=(0, 180)), drift=Drift("staggered", 5, 2, 2), seed=0)
+
+
+def ran(method: Any, **more: Any) -> Any:
+    settings: dict[str, Any] = {"rounds": 8, "engine": "sequential", "seed": 3} | more
+    return coterie.run(method, data(), "linear", **settings)
+
+
+def tensors(result: Any) -> list[torch.Tensor]:
+    return list(pack(result.state)[1])
+
+
+@pytest.mark.slow  # whole runs, several times
+@pytest.mark.parametrize("name", METHODS)
+def test_other_processes_see_the_same_data(name: str) -> None:
+    one, many = ran(METHODS[name]), ran(METHODS[name], engine="workers", workers=2)
+    assert all(map(torch.equal, tensors(one), tensors(many)))
+    together = ran(METHODS[name], engine="batched")
+    for a, b in zip(tensors(one), tensors(together), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.slow  # whole runs, several times
+@pytest.mark.parametrize("name", METHODS)
+def test_interrupted_in_mid_drift(name: str, tmp_path: Path) -> None:
+    def stop(event: object) -> None:
+        if isinstance(event, RoundDone) and event.round == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ran(METHODS[name], out=tmp_path / "run", listeners=[stop])
+    resumed, whole = ran(METHODS[name], out=tmp_path / "run", resume=True), ran(METHODS[name])
+    assert all(map(torch.equal, tensors(resumed), tensors(whole)))
+    assert [e.summary.ari for e in resumed.history] == [e.summary.ari for e in whole.history[-len(resumed.history) :]]
+
+
+def test_scores_are_of_the_rounds_data() -> None:
+    """The oracle is told the clusters of each round, so its ARI is 1; its models would not fit the old data."""
+    oracle = ran(coterie.Oracle(local=L))
+    assert [event.summary.ari for event in oracle.history] == [1.0] * 8
+    labels, course = oracle.assignments, data().course
+    assert course is not None
+    assert labels.tolist() == course.phases[-1].truth.tolist()  # type: ignore[union-attr]
+    assert labels.tolist() != data().truth.tolist()  # type: ignore[union-attr]
+    accuracy = [event.summary.accuracy for event in oracle.history]
+    assert min(accuracy[4:]) > accuracy[3] - 0.05
+
+
+@pytest.mark.slow  # losses must have fallen before a jump can be seen
+def test_halves_follows_in_the_round_of_the_drift() -> None:
+    spread, local = Rotated(clients=8, angles=(0, 180)), Local(epochs=5, batch=8, lr=0.1)
+    moved = coterie.federate("digits", spread, drift=Drift("sudden", 9), seed=0)
+    found = coterie.run(coterie.Halves(local=local, look=10), moved, "linear", rounds=10, engine="sequential", seed=3)
+    assert [event.summary.ari for event in found.history if event.summary is not None] == [1.0] * 10
+    (told,) = [str(c) for event in found.history for c in event.counted if c.rule == "drift"]
+    assert "another cluster's model fits, they move" in told
+
+
+@pytest.mark.slow
+def test_halves_without_a_drift_is_the_same_with_and_without_the_alarm() -> None:
+    calm = coterie.federate("digits", Rotated(clients=8, angles=(0, 180)), seed=0)
+    runs = [
+        coterie.run(coterie.Halves(local=L, look=10, drift=on), calm, "linear", rounds=8, engine="sequential")
+        for on in (True, False)
+    ]
+    assert torch.equal(runs[0].state.centers, runs[1].state.centers)
+
+
+def test_real_clients_change_by_themselves(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {name: digits, drift: {kind: sudden}}\n")
+    for file, words in ((tmp_path / "run.yaml", []), (None, ["data.drift.kind=sudden"])):
+        with pytest.raises(CoterieError, match="changes by itself"):
+            read(file, words)
