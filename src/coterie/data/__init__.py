@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from coterie.data.datasets.synthetic import Synthetic as Synthetic
     from coterie.data.datasets.synthetic import SyntheticRegression as SyntheticRegression
     from coterie.data.domain import Domain as Domain
+    from coterie.data.drift import Drift as Drift
     from coterie.data.partitions.appearance import Corrupted as Corrupted
     from coterie.data.partitions.appearance import RotatedByLabel as RotatedByLabel
-    from coterie.data.drift import Drift as Drift
     from coterie.data.partitions.clientwise import IID as IID
     from coterie.data.partitions.clientwise import Classes as Classes
     from coterie.data.partitions.clientwise import Dirichlet as Dirichlet
