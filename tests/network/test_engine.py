@@ -75,7 +75,11 @@ def same(one: Result[Any], other: Result[Any]) -> None:
         assert one.clients.choice.tolist() == other.clients.choice.tolist()
 
 
-WRAPPED = {"cam": ("method.base.name=ifca", "method.base.k=2")}
+WRAPPED = {
+    "cam": ("method.base.name=ifca", "method.base.k=2"),
+    "personal": ("method.base.name=ifca", "method.base.k=2", "method.section=['*bias']"),
+    "ifca-personal": ("method.section=['*bias']",),  # the head of a single layer is all of it
+}
 
 
 @pytest.mark.parametrize("method", few(UNTOLD, "fedavg", "ditto", "ifca", "wecfl", "fedem", "fedsoft", "ifca-cam"))

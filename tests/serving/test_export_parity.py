@@ -32,7 +32,8 @@ def test_every_model_of_the_zoo_is_exported_here() -> None:
 def test_onnx_agrees_with_predict(name: str, model: str, tmp_path: Path) -> None:
     result = trained(name, model)
     client = 1
-    cluster = None if name in PERSONAL else int(result.assignments[client])
+    own = name in PERSONAL or (name == "fedbn" and model == "cnn")  # the only one with norms
+    cluster = None if own else int(result.assignments[client])
     made = result.export(
         tmp_path / "model.onnx", cluster=cluster, client=client if cluster is None else None, format="onnx"
     )

@@ -45,6 +45,8 @@ def method(name: str) -> Any:
         params.pop("alpha", None)
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = method("wecfl")
+    if "base" in fields and "section" in fields:
+        params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
     return METHODS.build(name, params)
 
 

@@ -136,6 +136,9 @@ def test_unknown_clients_and_silent_ones_are_reported(tmp_path: Path) -> None:
     assert "1 clients are not of this run" in str(found)
 
 
+NEAR_CHANCE = ("fedavgm", "fedadam")  # one model for three kinds: it says as little of labels as of their opposite
+
+
 @pytest.mark.parametrize("name", few(UNTOLD, "halves", "ditto", "fedem", "fedavg"))
 def test_every_method_is_watched(name: str) -> None:
     import dataclasses
@@ -144,13 +147,16 @@ def test_every_method_is_watched(name: str) -> None:
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 3}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = WeCFL(k=3, local=LOCAL)
+    if "base" in fields and "section" in fields:
+        params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
     result = coterie.run(METHODS.build(name, params), federation(GROUPS), "linear", rounds=6)
     same = coterie.watch(result, federation(GROUPS, seed=3))
     assert len(same.clients) == 12
     assert all(0 <= one.p <= 1 for one in same.clients)
     assert all(0 <= one.p <= 1 for one in same.clusters)
     flipped = [(x, 1 - y) for x, y in clients(GROUPS, 60, 4)]
-    assert coterie.watch(result, flipped).drifts
+    if name not in NEAR_CHANCE:
+        assert coterie.watch(result, flipped).drifts
 
 
 def test_a_client_with_too_few_samples_is_not_tested(trained: Path) -> None:

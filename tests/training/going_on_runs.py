@@ -35,6 +35,8 @@ def method(name: str) -> Method[Any]:
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 2, "warmup": 1}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = method("wecfl")
+    if "base" in fields and "section" in fields:
+        params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
     if issubclass(METHODS.find(name), FeSEM):
         params["alpha"] = 0
     made: Method[Any] = METHODS.build(name, params)

@@ -26,6 +26,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.naming import client_name
 from coterie.core.objective import sample_losses
+from coterie.core.references import personal_of
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
@@ -219,7 +220,7 @@ def _moved(
     """The p-value of: the cluster where the method would place it now is no better for it than its own."""
     task = result.method.predictor(result.state)
     many = rows_of(task)
-    if placed in (-1, cluster) or not many or max(placed, cluster) >= many or _soft(task):
+    if placed in (-1, cluster) or not many or max(placed, cluster) >= many or not _comparable(task):
         return 1.0
     runner = TaskRunner(result.model)
 
@@ -234,8 +235,10 @@ def _moved(
     return min(1.0, (many - 1) * higher(difference(given, everything), then))
 
 
-def _soft(task: Evaluate) -> bool:
-    return task.mixture is not None or task.belongs is not None
+def _comparable(task: Evaluate) -> bool:
+    """Whether clusters have models of their own: neither shares of several, nor bodies that need a client's head."""
+    whole = all(personal_of(model) is None for model in task.models)
+    return whole and task.mixture is None and task.belongs is None
 
 
 class _Nothing:

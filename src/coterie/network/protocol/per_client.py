@@ -105,23 +105,25 @@ class _Folding:
 def answer_limits(tasks: Sequence[Task | None], size: int) -> Limits:
     """How large the answer to these tasks (`for_client`) may be, with models of `size` numbers: what is larger is
     refused before it is decompressed."""
-    arrays = [found for task in tasks if task is not None for found in _vectors(task, size) if found]
+    arrays = [found for task in tasks if task is not None for found in _vectors(task, size) if found is not None]
     outline = OUTLINE * (1 + len(tasks))
     raw = sum(arrays)
     # What cannot be compressed grows a little.
     return Limits(largest=raw + raw // 1000 + 64 * len(arrays) + outline, arrays=len(arrays), outline=outline)
 
 
-def _vectors(task: Task, size: int) -> tuple[int, ...]:
-    """Bytes of the vectors in the answer to a task; 0 where there is none."""
+def _vectors(task: Task, size: int) -> tuple[int | None, ...]:
+    """Bytes of the vectors in the answer to a task; None where there is none. All of a model may stay with the client:
+    then an empty vector is sent."""
     match task:
         case Fit():
-            return tuple(n * torch.float32.itemsize for n in (task.sends(size), task.sketch or 0))
+            lengths = (task.sends(size) if task.send else None, task.sketch)
+            return tuple(None if n is None else n * torch.float32.itemsize for n in lengths)
         case Score():
             return (task.width * WIDEST,)
         case Evaluate():
             belongs = task.belongs if task.belongs is not None else task.mixture
-            return (0 if belongs is None else length_of(belongs) * WIDEST,)
+            return (None if belongs is None else length_of(belongs) * WIDEST,)
         case Describe():
             return (task.length * WIDEST,)
 

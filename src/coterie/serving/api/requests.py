@@ -58,6 +58,8 @@ class AssignRequest:
         labels, keep = tree["labels"], _text(tree, "keep")
         if not isinstance(labels, list):
             raise _wrong("labels", "expected a list, one label for each row")
+        if any(isinstance(label, bool) for label in labels):
+            raise _wrong("labels", "true and false are no labels; give numbers, or the names of the classes")
         if len(labels) != count:
             raise RequestError(
                 f"labels: {len(labels)} for {count} rows; give one for each", code="data-shape", field="labels"
