@@ -13,6 +13,7 @@ from coterie.core.replies import Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.drift_alarm import JUMP, alarmed, found_elsewhere, rescaled, told
 from coterie.methods.halves_state import Halved
+from coterie.methods.halves_trial import BOTH, PERSONAL
 
 
 def as_they_are(state: Halved, reply: Fitted) -> tuple[Halved, Tensor]:
@@ -25,8 +26,11 @@ def followed(state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: As
 
     A client that has moved was trained from the model of its old cluster: this model counts nowhere. Its looks were
     from there too; it is looked at again from where it is, which confirms or corrects the move. Where no model fits a
-    client's data in two visits, all clusters are looked at again.
+    client's data in two visits, all clusters are looked at again. Where personal models serve, nobody is asked: they
+    follow by being trained, and a cluster only pulls on them.
     """
+    if state.kind in (PERSONAL, BOTH):
+        return as_they_are(state, reply)
     weights = weigh(reply, "size")
     known, jump = state.losses, JUMP
     changed = state.under != state.how_trained  # losses of other models, or on other samples: they may rise for that
