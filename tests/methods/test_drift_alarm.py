@@ -1,0 +1,83 @@
+"""A client whose loss jumps is measured under all models, moves where one fits, and its model counts nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
+
+from coterie.core.client_table import ByClient
+from coterie.core.replies import Fitted
+from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled
+from coterie.methods.halves import FIRST, Halves
+from coterie.methods.halves_drift import followed
+from coterie.methods.halves_state import Halved
+from coterie.methods.halves_trial import BOTH, PERSONAL
+
+ROSTER = make_roster({2: 10, 5: 10, 8: 10})
+IDS = torch.tensor([2, 5, 8])
+BEFORE = ByClient(IDS, torch.tensor([0.2, 0.5, 0.01]))
+
+
+def trained(*losses: float) -> Fitted:
+    reply = fitted(dict.fromkeys((2, 5, 8), (1.0, 1.0)))
+    return dataclasses.replace(reply, loss=torch.tensor(losses))
+
+
+def state() -> Halved:
+    """Clients 2 and 5 in cluster 0, 8 in cluster 1, with the losses of their last visit; at first the loss was 0.8."""
+    start = Halves().init(TWO, ROSTER, np.random.default_rng(0))
+    labels, groups = ByClient(IDS, torch.tensor([0, 0, 1])), torch.tensor([0, 0])
+    there = dataclasses.replace(start, centers=torch.zeros(2, 2), labels=labels, group_of=groups)
+    return dataclasses.replace(there, losses=BEFORE, worst=0.8, under=there.how_trained)
+
+
+def test_an_alarm_is_twice_the_loss_and_half_way_back_to_the_beginning() -> None:
+    # sqrt(0.2 * 0.8) = 0.4: 0.41 is beyond both bounds; 0.9 is less than 2 * 0.5; 0.08 is 8 times 0.01, but trembles
+    # below sqrt(0.01 * 0.8) = 0.09.
+    found = alarmed(BEFORE, IDS, torch.tensor([0.41, 0.9, 0.08]), 0.8)
+    assert found.tolist() == [True, False, False]
+    assert alarmed(BEFORE, torch.tensor([9]), torch.tensor([7.0]), 0.8).tolist() == [False]  # never visited before
+
+
+def test_losses_that_rose_for_most_are_compared_by_their_median_ratio() -> None:
+    # Ratios 3, 2 and 10: the median is 3. Where most fell, nothing is scaled.
+    assert rescaled(BEFORE, IDS, torch.tensor([0.6, 1.0, 0.1])).values.tolist() == pytest.approx([0.6, 1.5, 0.03])
+    assert rescaled(BEFORE, IDS, torch.tensor([0.1, 0.1, 0.1])).values.tolist() == pytest.approx([0.2, 0.5, 0.01])
+
+
+def test_a_client_moves_only_where_its_loss_is_less_than_half() -> None:
+    ask = ScriptedAsk(scored({2: (0.9, 0.4), 5: (0.9, 0.5)}))
+    moved = found_elsewhere(torch.zeros(2, 2), ByClient(IDS, torch.tensor([0, 0, 1])), torch.tensor([2, 5]), ask)
+    assert (moved.ids.tolist(), moved.values.tolist()) == ([2], [1])
+
+
+def test_who_has_moved_is_in_its_new_cluster_and_its_model_counts_nowhere() -> None:
+    cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
+    new, weights = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
+    assert ask.asked[0].on.tolist() == [2]
+    assert new.labels.at(IDS).tolist() == [1, 0, 1]
+    assert weights.tolist() == [0, 10, 10]
+    assert new.losses.ids.tolist() == [5, 8]  # the jump is no measure of what comes
+    assert "the loss of 1 client (2) has jumped: another cluster's model fits, they move" in str(cohort.counted[0])
+
+
+def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
+    cohort = make_cohort([2, 5, 8], ROSTER, 7)
+    ask = ScriptedAsk(scored({2: (0.9, 0.8)}), scored({2: (0.9, 0.8)}))
+    once, weights = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
+    assert (once.alarmed.tolist(), weights.tolist(), cohort.counted) == ([2], [10, 10, 10], [])
+    twice, _ = followed(once, trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
+    assert "no model fits, all are looked at again" in str(cohort.counted[0])
+    assert not len(twice.looks.ids)
+
+
+@pytest.mark.parametrize("kind", [PERSONAL, BOTH])
+def test_where_personal_models_serve_nobody_is_asked(kind: int) -> None:
+    there = dataclasses.replace(state(), kind=kind)
+    new, weights = followed(there, trained(0.9, 0.4, 0.01), FIRST, make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk())
+    assert new is there
+    assert weights.tolist() == [10, 10, 10]
