@@ -15,10 +15,10 @@ from coterie.core.metrics import mixture_error
 from coterie.tools.report import figures, ranking
 from coterie.tools.report import figures_style as style
 from coterie.tools.report.figures_clusters import match_components
-from coterie.tools.report.figures_movement import middles
 from coterie.tools.report.figures_cost import in_bytes
 from coterie.tools.report.figures_curves import large_clusters, score, spans_decades
 from coterie.tools.report.figures_models import cosines, on_a_plane
+from coterie.tools.report.figures_movement import middles
 from coterie.tools.report.figures_runs import compare_curves, pool
 from coterie.tools.report.figures_style import plain, thin
 from coterie.tools.report.movement import busiest

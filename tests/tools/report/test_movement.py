@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import runs
+
 from coterie.tools.report import figures
 from coterie.tools.report.figures_movement import MARKS
 from coterie.tools.report.movement import happenings, moves_by_round

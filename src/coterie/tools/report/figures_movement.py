@@ -15,7 +15,7 @@ from coterie.tools.report.reading import Floats, Ints
 from coterie.tools.report.record import RunRecord
 
 MARKS = 40  # rounds that are marked in the stream
-TOLD = 4  # happenings of one kind in one round that are told one by one
+TOLD, LINES = 3, 4  # happenings of one kind in one round that are told one by one, and lines for each
 TALL, PAD = 340, 8  # of the figure of moves: its height, and the room between two clusters, in pixels
 GREY = "#8a8a8a"
 SIGNS = {"split": "triangle-up", "merged": "triangle-down", "counted": "diamond", "drift": "x"}
@@ -52,7 +52,8 @@ def sizes(record: RunRecord, theme: Theme = "light") -> Any:
         area(figure, trail.round[some], rest, f"{others} other clusters", OTHERS)
     _mark(figure, marked, float((trail.cluster >= 0).sum(1).max()))
     figure.update_layout(hovermode="x unified")
-    figure.update_xaxes(showgrid=False)
+    first, last_round = trail.round[[0, -1]].tolist()
+    figure.update_xaxes(showgrid=False, range=[first, last_round] if first < last_round else None)
     return figure
 
 
@@ -73,7 +74,7 @@ def _said(marked: Sequence[Happening], left_out: int) -> str:
         f"{LEGEND[kind]} in round{'s' * (len(found) > 1)} {_some(found)}" for kind, found in rounds.items() if found
     ]
     more = f" ({left_out} rounds with fewer moves are not marked)" if left_out else ""
-    return f" Marked are clusters: {'; '.join(kinds)}{more}." if kinds else ""
+    return f" Marked: {'; '.join(kinds)}{more}." if kinds else ""
 
 
 def _some(rounds: Sequence[int], most: int = 8) -> str:
@@ -97,15 +98,20 @@ def _mark(figure: Any, marked: Sequence[Happening], top: float) -> None:
             mode="markers",
             name=LEGEND[kind],
             marker={"symbol": SIGNS[kind], "size": 9, "color": GREY},
+            cliponaxis=False,
             customdata=[_hover([one.reason for one in of_kind if one.round == r]) for r in rounds],
             hovertemplate="%{customdata}<extra></extra>",
         )
 
 
 def _hover(reasons: Sequence[str]) -> str:
-    lines = [line for reason in reasons[:TOLD] for line in textwrap.wrap(reason, 70)[:6]]
+    lines = [line for reason in reasons[:TOLD] for line in _lines(reason)]
     more = [f"and {len(reasons) - TOLD} more"] if len(reasons) > TOLD else []
     return "<br>".join(map(plain, lines + more))
+
+
+def _lines(reason: str) -> list[str]:
+    return textwrap.wrap(reason, 70, max_lines=LINES, placeholder=" …")
 
 
 def moves(record: RunRecord, theme: Theme = "light") -> Any:
