@@ -114,8 +114,8 @@ def test_nodes_of_moves_stand_below_each_other_and_within_the_figure() -> None:
 
 
 def test_clients_that_were_not_there_do_not_move(tmp_path: Path) -> None:
-    trace: list[dict[str, Any]] = [{"ids": [0, 1]}]
-    trace += [{"round": 1, "cluster": [0, -1]}, {"round": 2, "cluster": [-1, 1]}]
+    trace: list[dict[str, Any]] = [{"ids": [0, 1, 2, 3]}]
+    trace += [{"round": 1, "cluster": [0, -1, 0, 1]}, {"round": 2, "cluster": [-1, 1, 0, 1]}]
     assert figures.moves(read_run(runs.write(tmp_path, trace=trace))) is None
 
 

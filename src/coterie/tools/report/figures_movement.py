@@ -118,10 +118,12 @@ def moves(record: RunRecord, theme: Theme = "light") -> Any:
     """An alluvial: clusters in a few rounds, and streams of clients between them. None where nobody moved once there
     were clusters."""
     trail = record.trail
-    there_are = clustered(trail.cluster) if trail is not None else []
-    if trail is None or not len(there_are):
+    if trail is None:
         return None
-    rounds, cluster = trail.round[there_are[0] :], trail.cluster[there_are[0] :]
+    several = clustered(trail.cluster)
+    if not len(several):
+        return None
+    rounds, cluster = trail.round[several[0] :], trail.cluster[several[0] :]
     moved = moves_by_round(cluster)
     if not moved.sum():
         return None
