@@ -14,12 +14,14 @@ import runs
 from coterie.core.metrics import mixture_error
 from coterie.tools.report import figures, ranking
 from coterie.tools.report import figures_style as style
-from coterie.tools.report.figures_clusters import busiest, match_components, middles
+from coterie.tools.report.figures_clusters import match_components
 from coterie.tools.report.figures_cost import in_bytes
 from coterie.tools.report.figures_curves import large_clusters, score, spans_decades
 from coterie.tools.report.figures_models import cosines, on_a_plane
+from coterie.tools.report.figures_movement import middles
 from coterie.tools.report.figures_runs import compare_curves, pool
 from coterie.tools.report.figures_style import plain, thin
+from coterie.tools.report.movement import busiest
 from coterie.tools.report.record import RunRecord, read_run
 
 
@@ -112,19 +114,16 @@ def test_nodes_of_moves_stand_below_each_other_and_within_the_figure() -> None:
 
 
 def test_clients_that_were_not_there_do_not_move(tmp_path: Path) -> None:
-    trace: list[dict[str, Any]] = [{"ids": [0, 1]}]
-    trace += [{"round": 1, "cluster": [0, -1]}, {"round": 2, "cluster": [-1, 1]}]
+    trace: list[dict[str, Any]] = [{"ids": [0, 1, 2, 3]}]
+    trace += [{"round": 1, "cluster": [0, -1, 0, 1]}, {"round": 2, "cluster": [-1, 1, 0, 1]}]
     assert figures.moves(read_run(runs.write(tmp_path, trace=trace))) is None
 
 
-def test_rounds_of_moves_are_where_clients_moved() -> None:
+def test_rounds_of_moves_are_around_the_largest_moves() -> None:
     assert busiest(np.array([1, 0, 2])).tolist() == [0, 1, 2, 3]
     moved = np.zeros(99, dtype=np.int64)
-    moved[40:45] = 10
-    chosen = busiest(moved)
-    assert len(chosen) <= 8
-    assert (chosen[0], chosen[-1]) == (0, 99)
-    assert sum(40 <= c <= 45 for c in chosen) >= 4  # of every so many-th round it would be one
+    moved[[20, 60, 80]] = 3, 5, 4
+    assert busiest(moved).tolist() == [0, 60, 61, 81, 99]  # before and after the largest, after the next
 
 
 def test_confusion_puts_matching_clusters_on_the_diagonal(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from coterie.tools.report.figures import Picture, of_run, of_runs
 from coterie.tools.report.record import RunRecord
 
 WIDTH, WIDER = 820, 1100  # in points; a PNG has twice as many pixels
-WIDE = ("moves", "missing")
+WIDE = ("sizes", "moves", "missing")
 NO_BROWSER = (
     "--figures needs a Chrome or Chromium to draw with, and none was found: install one (Debian, Ubuntu: apt install "
     "chromium), or say where it is in the environment variable BROWSER_PATH; the page itself needs none"

@@ -1,4 +1,4 @@
-"""Who is with whom in one run: sizes over rounds, who moved when, found against hidden, soft weights against true."""
+"""Who is with whom at the end of one run: found against hidden clusters, soft weights against true ones."""
 
 from __future__ import annotations
 
@@ -6,148 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.tools.report.figures_curves import large_clusters
-from coterie.tools.report.figures_style import (
-    OTHERS,
-    Theme,
-    area,
-    blank,
-    colour,
-    listing,
-    plain,
-    see_through,
-    symbol,
-    thin,
-)
-from coterie.tools.report.reading import Floats, Ints
+from coterie.tools.report.figures_style import Theme, blank, colour, plain, symbol, thin
+from coterie.tools.report.reading import Floats
 from coterie.tools.report.record import RunRecord
 
-STEPS = 8  # rounds in the figure of moves
 CELLS = 20  # clusters up to which a matrix has its numbers written in
 COMPONENTS = 8
-TALL, PAD = 340, 8  # of the figure of moves: its height, and the room between two clusters, in pixels
-
-
-def sizes(record: RunRecord, theme: Theme = "light") -> Any:
-    """Clients per cluster over rounds, one area upon the other. None with one cluster only."""
-    trail = record.trail
-    if trail is None:
-        return None
-    clusters, others = large_clusters(trail.cluster)
-    if len(clusters) < 2:
-        return None
-    some = thin(len(trail.round))
-    counts = [(trail.cluster[some] == k).sum(1).astype(np.float64) for k in clusters]
-    last = trail.cluster[-1]
-    ends = listing([f"{int((last == k).sum())} in cluster {k}" for k in clusters])
-    figure = blank(
-        "Cluster sizes over rounds",
-        "round",
-        f"clients ({len(trail.ids):,} watched)",
-        f"Clients at the last evaluation: {ends}."
-        + (f" {others} smaller clusters are drawn as one." if others else ""),
-        theme,
-    )
-    for k, count in zip(clusters.tolist(), counts, strict=True):
-        area(figure, trail.round[some], count, f"cluster {k}", k)
-    if others:
-        rest = (trail.cluster[some] >= 0).sum(1) - np.sum(counts, axis=0)
-        area(figure, trail.round[some], rest, f"{others} other clusters", OTHERS)
-    figure.update_layout(hovermode="x unified")
-    figure.update_xaxes(showgrid=False)
-    return figure
-
-
-def moves(record: RunRecord, theme: Theme = "light") -> Any:
-    """Who moved when: clusters in a few rounds, and streams of clients between them. None where nobody moved."""
-    trail = record.trail
-    if trail is None or len(trail.round) < 2:
-        return None
-    moved = ((trail.cluster[1:] != trail.cluster[:-1]) & (trail.cluster[1:] >= 0) & (trail.cluster[:-1] >= 0)).sum(1)
-    if not moved.sum():
-        return None
-    chosen = busiest(moved)
-    clusters, others = large_clusters(trail.cluster)
-    # Column -> a node per cluster in it; what is no large cluster is one node, and who was not there is left out.
-    place = np.searchsorted(clusters, trail.cluster[chosen])
-    place[place == len(clusters)] = 0
-    place = np.where(clusters[place] == trail.cluster[chosen], place, len(clusters))
-    there = trail.cluster[chosen] >= 0
-    last_move = trail.round[1:][moved > 0][-1]
-    figure = blank(
-        "Who moved when",
-        "",
-        "",
-        f"Clients changed their cluster {int(moved.sum()):,} times in all, last in round {last_move}. "
-        f"Drawn are rounds {listing([str(r) for r in trail.round[chosen]])}.",
-        theme,
-        height=TALL + 104,
-    )
-    names = [f"cluster {k}" for k in clusters] + ([f"{others} other clusters"] if others else [])
-    tints = [*clusters.tolist(), OTHERS]
-    _alluvial(figure, place, there, names, tints, trail.round[chosen])
-    figure.update_xaxes(visible=False).update_yaxes(visible=False)
-    figure.update_layout(margin={"l": 24, "r": 24, "t": 80, "b": 24})
-    return figure
-
-
-def busiest(moved: Ints, most: int = STEPS) -> Ints:
-    """At most so many rounds (positions), closer together where more clients moved; the first and the last too."""
-    rounds = len(moved) + 1
-    if rounds <= most:
-        return np.arange(rounds)
-    activity = np.concatenate([[0.0], np.cumsum(moved + 0.02 * moved.sum() / len(moved) + 1e-9)])
-    goals = np.linspace(0, activity[-1], most)
-    return np.unique(np.abs(activity[None] - goals[:, None]).argmin(1))
-
-
-def _alluvial(figure: Any, place: Ints, there: Any, names: list[str], tints: list[int], rounds: Ints) -> None:
-    kinds, columns = len(names), len(rounds)
-    flow = np.zeros((columns - 1, kinds, kinds), dtype=np.int64)  # clients, by column, from, to
-    for c in range(columns - 1):
-        both = there[c] & there[c + 1]
-        np.add.at(flow[c], (place[c][both], place[c + 1][both]), 1)
-    heights = np.zeros((columns, kinds))
-    heights[:-1], heights[1:] = flow.sum(2), np.maximum(heights[1:], flow.sum(1))
-    used = np.argwhere(heights)  # (column, kind), a node each
-    number = {(c, k): i for i, (c, k) in enumerate(used.tolist())}
-    streams = np.argwhere(flow).tolist()
-    figure.add_sankey(
-        arrangement="snap",
-        node={
-            "label": ["others" if tints[k] == OTHERS else str(tints[k]) for _, k in used],
-            "color": [colour(tints[k]) for _, k in used],
-            "customdata": [f"{names[k]}, round {rounds[c]}" for c, k in used],
-            "x": [0.001 + 0.998 * c / (columns - 1) for c, _ in used],
-            "y": middles(heights)[used[:, 0], used[:, 1]],
-            "pad": PAD,
-            "thickness": 16,
-            "line": {"width": 0},
-            "hovertemplate": "%{customdata}: %{value} clients<extra></extra>",
-        },
-        link={
-            "source": [number[c, i] for c, i, _ in streams],
-            "target": [number[c + 1, j] for c, _, j in streams],
-            "value": [int(flow[c, i, j]) for c, i, j in streams],
-            "color": [see_through(tints[i], 0.35 if i == j else 0.6) for _, i, j in streams],
-            "hovertemplate": "%{value} clients from %{source.customdata} to %{target.customdata}<extra></extra>",
-        },
-    )
-    for c, round_ in enumerate(rounds.tolist()):
-        side = {0: "left", columns - 1: "right"}.get(c, "center")
-        figure.add_annotation(
-            x=c / (columns - 1), y=1.02, xref="paper", yref="paper", xanchor=side, yanchor="bottom",
-            text=f"round {round_}" if c == 0 else str(round_), showarrow=False,
-        )  # fmt: skip
-
-
-def middles(heights: Floats) -> Floats:
-    """Where nodes (columns, kinds) stand, from 0 at the top to 1: one below the other in every column, in order."""
-    gap = PAD / TALL
-    unit = (1 - gap * (heights.shape[1] - 1)) / heights.sum(1).max()
-    tops = np.cumsum(heights * unit + gap * (heights > 0), axis=1) - heights * unit - gap * (heights > 0)
-    found: Floats = np.clip(tops + heights * unit / 2, 0.001, 0.999)
-    return found
 
 
 def confusion(record: RunRecord, theme: Theme = "light") -> Any:

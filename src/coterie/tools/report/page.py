@@ -20,7 +20,7 @@ from coterie.tools.report.ranking import group, rank
 from coterie.tools.report.record import RunRecord
 
 DETAILED = 12  # of several runs, so many have their own figures in the file
-WIDE = ("moves", "missing", "dendrogram")  # figures that are as wide as the page
+WIDE = ("sizes", "moves", "missing", "dendrogram")  # figures that are as wide as the page
 # The page may not load anything from anywhere, whatever a file smuggles into it.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"

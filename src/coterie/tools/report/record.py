@@ -19,6 +19,7 @@ from coterie.tools.report import reading, tables
 from coterie.tools.report.tables import Absence as Absence
 from coterie.tools.report.tables import Clients as Clients
 from coterie.tools.report.tables import Curve as Curve
+from coterie.tools.report.tables import Recount as Recount
 from coterie.tools.report.tables import Sketch as Sketch
 from coterie.tools.report.tables import Trail as Trail
 from coterie.training import status as run_status
@@ -57,6 +58,7 @@ class RunRecord:
     warnings: tuple[str, ...] = ()  # what is wrong with it though it has ended
     epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
     attack: str | None = None  # in words, where some of its clients were hostile
+    recounts: tuple[Recount, ...] = ()  # numbers of clusters that rules chose, with their reasons
 
     def label(self, client: int) -> str:
         """A client's name, or its number where it has none: for axes and tables."""
@@ -174,6 +176,7 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         warnings=read_warnings(path),
         epsilon=_epsilon(path),
         attack=told(path, settings),
+        recounts=tables.as_recounts(lines.value),
     )
 
 

@@ -25,6 +25,19 @@ class Absence:
     reason: str
 
 
+@dataclass(frozen=True)
+class Recount:
+    """A number of clusters that a rule chose in a round, or clients that it moved, and why."""
+
+    round: int
+    k: int
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"k = {self.k} by {self.rule}: {self.reason}"
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """rounds.jsonl as columns, one entry per round; NaN where a round was not evaluated or says nothing."""
@@ -178,6 +191,23 @@ def _absences(round_: int, value: Any) -> list[Absence]:
     rows = map(reading.mapping, value) if isinstance(value, list) else ()
     found = ((reading.whole(row.get("client")), row.get("reason")) for row in rows)
     return [Absence(round_, client, str(reason)) for client, reason in found if client is not None]
+
+
+def as_recounts(lines: list[dict[str, Any]]) -> tuple[Recount, ...]:
+    """What rounds.jsonl says about numbers of clusters that were chosen; older lines have one of a round alone."""
+    by_round = {number: line for line in lines if (number := reading.positive(line.get("round"))) is not None}
+    found = []
+    for number, line in sorted(by_round.items()):
+        every = line.get("counted")
+        for one in map(reading.mapping, every if isinstance(every, list) else [every]):
+            k, rule, reason = (
+                reading.whole(one.get("k")),
+                reading.text(one.get("rule")),
+                reading.text(one.get("reason")),
+            )
+            if k is not None and rule is not None and reason is not None:
+                found.append(Recount(number, k, rule, reason))
+    return tuple(found)
 
 
 def as_trail(lines: list[dict[str, Any]]) -> Trail | None:
