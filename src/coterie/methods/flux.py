@@ -11,7 +11,7 @@ The server sees the moments of every client, and means of models.
 Open or different: the paper's text was not available, and no cell of its tables is claimed. When to cluster is a number
 of rounds (the authors' code: accuracy rises by less than 6 points); the projection is a fixed count sketch (theirs: PCA
 of random points); a label without samples is zeros (theirs: -1); new clusters start at the common model.
-Measured (`examples/newcomers_without_labels.py`, seeds 0-2): MNIST, rotated and in class groups, 60 clients, 20 of them
+Measured (`bench/newcomers_without_labels.py`, seeds 0-2): MNIST, rotated and in class groups, 60 clients, 20 of them
 newcomers, MLP, 10 rounds: ARI of the newcomers 1.0, and the accuracy of those that join by the least loss on labelled
 data (90.3 and 98.0 % on average); each sends 80 bytes, 0.013 % of a model.
 """

@@ -1,6 +1,6 @@
 """Newcomers without labels: FLUX places them by the moments of their inputs, and how much that loses against labels.
 
-python examples/newcomers_without_labels.py [seed]: MNIST, rotated and in class groups; half a minute on one core.
+python bench/newcomers_without_labels.py [seed]: MNIST, rotated and in class groups; half a minute on one core.
 """
 
 from __future__ import annotations
