@@ -161,7 +161,7 @@ TARGETS = (
     Target("parquet", _parquet, in_file("a.parquet", lambda f: Parquet(str(f), y="y", largest=LARGEST)()), (b"PAR1",)),
     Target("images", _pictures, in_file("images/cat/a.png", _read_picture), (b"IHDR", b"IDAT", b"acTL")),
     Target("idx", lambda: [IDX], in_file("a.idx", lambda f: read_idx(f, 3))),
-    Target("cifar", lambda: [bytes(3073 * 2)], in_file("batch.bin", read_cifar)),
+    Target("cifar", lambda: [bytes(3073 * 2)], in_file("batch.bin", lambda path: read_cifar(path, 10))),
     Target("rows-csv", _tables, in_file("r.csv", _read_rows)),
     Target("rows-npz", _npz, in_file("r.npz", _read_rows), NPY),
     Target("rows-parquet", _parquet, in_file("r.parquet", _read_rows), (b"PAR1",)),

@@ -156,7 +156,7 @@ def test_the_same_seed_gives_the_same_split(partition: Partition) -> None:
 def test_a_partition_that_deals_by_labels_refuses_a_regression() -> None:
     """All there are by name, but those that do not look at labels."""
     targets = Dataset("houses", torch.zeros(200, 1, 2, 2), torch.rand(200, 1), 1)
-    indifferent = {"iid", "quantity", "rotated", "mixture", "hybrid", "natural", "subsample"}
+    indifferent = {"iid", "quantity", "rotated", "mixture", "hybrid", "natural", "subsample", "corrupted"}
     assert indifferent < set(PARTITIONS.places)
     for name in set(PARTITIONS.places) - indifferent:
         with raises("partition-not-applicable"):
