@@ -46,6 +46,7 @@ PLAIN = (
     "fedrc",
     *toys.DESCRIBED,
     *("fedper", "fedrep", "fedbn"),  # one shared body
+    "feddrift",  # as many models as losses are apart
 )  # no hard clusters that the truth could match
 WRAPPED = ("fl+hc", "composed", "fedgrouprox")  # of the clustered ones: those that CAM has no name for
 

@@ -57,6 +57,8 @@ def proximal_factors(lr: float, mu: Tensor) -> tuple[Tensor, Tensor]:
 
 def clip_rows(grads: Tensor, clip: float) -> None:
     """Scale gradients (..., P) in place so that no norm exceeds `clip`. In double: the squares could overflow."""
+    if not grads.shape[-1]:  # everything that could be trained is frozen
+        return
     if grads.device.type == "cpu":
         norms = torch.linalg.vector_norm(grads, dim=-1, keepdim=True, dtype=torch.float64)
     else:  # where doubles are slow, or not there: relative to the largest number

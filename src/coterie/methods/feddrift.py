@@ -65,7 +65,8 @@ class FedDrift:
         if cohort.round % self.step == 0:
             state = self.tested(state, cohort, ask)
         state = self.admit(state, cohort, ask)
-        reply = ask(Fit(Pick(state.centers, state.labels), local=self.local))
+        met = cohort.ids[state.labels.has(cohort.ids)]
+        reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))
         return averaged(state, reply, state.labels.at(reply.ids), weigh(reply, self.weights))
 
     def tested(self, state: Concepts, cohort: Cohort, ask: Ask) -> Concepts:
