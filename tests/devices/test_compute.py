@@ -216,7 +216,7 @@ def test_the_script_for_a_real_accelerator_runs(tmp_path: Path, monkeypatch: pyt
     for row in found["workloads"].values():
         assert row["agrees"]
         assert row["same_bits_again"]
-        assert row["relative_difference"] < 1e-3  # the bound of the script: clients trained together round otherwise
+        assert row["relative_difference"] < 1e-3  # the bound of the script
         assert set(row["seconds"]) == {"cpu", "sham:0", "sham:0, one by one"}
     assert set(found["workloads"]) == {"quick-dense", "quick-images"}
     assert {"fedavg", "ifca", "wecfl"} <= set(found["clustered"]["quick-dense"])  # W5
