@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from coterie.core.errors import CoterieError
+from coterie.reproduce import page
 from coterie.reproduce.campaign import Job, missing
 from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Run, Table, last
+from coterie.reproduce.figures import Drawn
 from coterie.reproduce.results import Results
 from coterie.reproduce.show import in_terminal, not_run, notes, overview, to_do
 from coterie.reproduce.standing import Line, Standing, number, standing
@@ -108,3 +111,16 @@ def test_only_the_order_differs() -> None:
     assert configs[0] == configs[1] == configs[2]
     assert [method.pop("order") for method in orders] == list(cam_order.ORDERS)
     assert orders[0] == orders[1] == orders[2]
+
+
+def test_without_a_browser_the_pictures_of_before_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_browser(*_: object) -> None:
+        raise CoterieError("no browser was found", code="report-browser")
+
+    monkeypatch.setattr(page, "draw_figures", no_browser)
+    (tmp_path / "old.png").write_bytes(b"drawn before")
+    figures = [Drawn(name, name.title(), "what it shows", None) for name in ("old", "new")]
+    assert page._pictures(figures, tmp_path) == [("Old", "what it shows", tmp_path / "old.png")]
+    assert "no browser was found" in capsys.readouterr().err

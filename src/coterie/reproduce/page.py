@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.reproduce.cell import Checked
 from coterie.reproduce.figures import Drawn, draw
@@ -13,6 +15,7 @@ from coterie.reproduce.results import Results
 from coterie.reproduce.show import MARKS, difference, markdown, not_run, paper, seeds, tolerances
 from coterie.reproduce.standing import Line, Standing, ours, standing
 from coterie.reproduce.tables import TABLES
+from coterie.tools.report.export import Drawing, draw_figures
 
 STYLE = """
 :root { color-scheme: light; --line: #d5d9de; --soft: #5c6670; --good: #00694b; --far: #9a4a00; }
@@ -121,17 +124,13 @@ def _row(line: Line, unit: str) -> str:
 
 def _pictures(figures: Sequence[Drawn], folder: Path) -> list[tuple[str, str, Path]]:
     """The figures as files, if a browser is found to draw them; otherwise the existing files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for drawn in figures:
-        file = folder / f"{drawn.name}.png"
-        try:
-            drawn.figure.write_image(file, width=1000, height=drawn.figure.layout.height, scale=1)
-        except Exception:  # kaleido finds no Chrome: the page has the figures, the Markdown what was drawn before
-            if not file.is_file():
-                continue
-        made.append((drawn.title, drawn.remark, file))
-    return made
+    drawings = [Drawing(folder / f"{drawn.name}.png", drawn.figure, width=1000) for drawn in figures]
+    try:
+        draw_figures(drawings, lambda text: print(text, file=sys.stderr))
+    except CoterieError as error:  # the page has the figures; the Markdown keeps what was drawn before
+        print(f"pictures: {error}", file=sys.stderr)
+    files = ((drawn.title, drawn.remark, drawing.path) for drawn, drawing in zip(figures, drawings, strict=True))
+    return [(title, remark, file) for title, remark, file in files if file.is_file()]
 
 
 def _put(path: Path, text: str) -> None:

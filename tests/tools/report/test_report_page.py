@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 import runs
+from plotly import graph_objects as go
 
+from coterie.core.errors import CoterieError
+from coterie.tools.report.export import Drawing, draw_figures
 from coterie.tools.report.page import render
 from coterie.tools.report.record import read_run
 
@@ -186,3 +189,12 @@ def test_figures_as_files(tmp_path: Path) -> None:
         assert picture.size == (1640, 840)
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 10
     assert "Accuracy over rounds" in paths[1].read_text()
+
+
+@pytest.mark.exhaustive
+def test_a_browser_that_does_not_draw_in_time_is_an_error_that_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("kaleido")
+    drawing = Drawing(tmp_path / "never.png", go.Figure(), 800)
+    with pytest.raises(CoterieError, match=r"did not draw a figure within 0\.001 seconds"):
+        draw_figures([drawing], lambda _: None, seconds=0.001)
+    assert not drawing.path.exists()

@@ -15,6 +15,7 @@ from coterie.tools.report.figures import Picture, of_run, of_runs
 from coterie.tools.report.record import RunRecord
 
 WIDTH, WIDER = 820, 1100  # in points; a PNG has twice as many pixels
+SECONDS = 60.0  # for one figure; a busy machine takes a few
 WIDE = ("sizes", "moves", "missing")
 NO_BROWSER = (
     "--figures needs a Chrome or Chromium to draw with, and none was found: install one (Debian, Ubuntu: apt install "
@@ -30,6 +31,16 @@ class File:
     picture: Picture
 
 
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure as one file, whose ending says in which format."""
+
+    path: Path
+    figure: Any  # a plotly Figure
+    width: int
+    scale: int = 1
+
+
 def files_of(records: Sequence[RunRecord], directory: Path) -> list[File]:
     """Figures of one run lie in the directory itself; several runs have theirs in one each, beside the comparison."""
     if len(records) == 1:
@@ -43,6 +54,22 @@ def files_of(records: Sequence[RunRecord], directory: Path) -> list[File]:
 
 def write_figures(files: Sequence[File], formats: Sequence[str], say: Callable[[str], None]) -> list[Path]:
     """Write them all, in each of the formats (png, svg), and say which is being written."""
+    drawings = [
+        Drawing(
+            file.stem.with_name(f"{file.stem.name}.{ending}"),
+            file.picture.figure,
+            width=WIDER if file.picture.name in WIDE else WIDTH,
+            scale=2 if ending == "png" else 1,
+        )
+        for file in files
+        for ending in formats
+    ]
+    draw_figures(drawings, say)
+    return [drawing.path for drawing in drawings]
+
+
+def draw_figures(drawings: Sequence[Drawing], say: Callable[[str], None], seconds: float = SECONDS) -> None:
+    """Draw them one after another in one browser, which has so many seconds for each."""
     try:
         from choreographer.errors import BrowserDepsError, BrowserFailedError, ChromeNotFoundError
         from kaleido import Kaleido
@@ -50,32 +77,33 @@ def write_figures(files: Sequence[File], formats: Sequence[str], say: Callable[[
         raise CoterieError(
             "coterie report --figures needs kaleido: pip install 'coterie[report]'", code="extra-missing"
         ) from None
-    paths = [(file, file.stem.with_name(f"{file.stem.name}.{ending}")) for file in files for ending in formats]
     try:
-        for folder in {path.parent for _, path in paths}:
+        for folder in {drawing.path.parent for drawing in drawings}:
             folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as beside:  # a notebook has a loop of its own running in this thread
-            beside.submit(asyncio.run, _write(Kaleido, paths, say)).result()
+            beside.submit(asyncio.run, _draw(Kaleido, drawings, say, seconds)).result()
     except ChromeNotFoundError:
         raise CoterieError(NO_BROWSER, code="report-browser") from None
     except (BrowserDepsError, BrowserFailedError) as error:
         raise CoterieError(f"--figures: the browser does not start ({error})", code="report-browser") from None
+    except TimeoutError:
+        raise CoterieError(
+            f"--figures: the browser did not draw a figure within {seconds:g} seconds", code="report-browser"
+        ) from None
     except OSError as error:
         raise CoterieError(
             f"{error.filename or 'figures'}: cannot be written ({error.strerror})", code="disk-write"
         ) from None
-    return [path for _, path in paths]
 
 
-async def _write(browser: Any, paths: Sequence[tuple[File, Path]], say: Callable[[str], None]) -> None:
-    # Without mathjax=False it would be fetched from the network.
-    async with browser(mathjax=False) as session:
-        for number, (file, path) in enumerate(paths, 1):
-            say(f"{number}/{len(paths)} {path}")
-            ending = path.suffix[1:]
-            size = {"width": WIDER if file.picture.name in WIDE else WIDTH, "height": file.picture.figure.layout.height}
-            options = {"format": ending, "scale": 2 if ending == "png" else 1, **size}
-            await session.write_fig(file.picture.figure, path=str(path), opts=options, cancel_on_error=True)
+async def _draw(browser: Any, drawings: Sequence[Drawing], say: Callable[[str], None], seconds: float) -> None:
+    # Without mathjax=False it would be fetched from the network, and waited for where there is none.
+    async with browser(mathjax=False, timeout=seconds) as session:
+        for number, drawing in enumerate(drawings, 1):
+            say(f"{number}/{len(drawings)} {drawing.path}")
+            size = {"width": drawing.width, "height": drawing.figure.layout.height}
+            options = {"format": drawing.path.suffix[1:], "scale": drawing.scale, **size}
+            await session.write_fig(drawing.figure, path=str(drawing.path), opts=options, cancel_on_error=True)
 
 
 def _safe(name: str) -> str:
