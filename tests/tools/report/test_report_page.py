@@ -195,6 +195,7 @@ def test_figures_as_files(tmp_path: Path) -> None:
 def test_a_browser_that_does_not_draw_in_time_is_an_error_that_says_so(tmp_path: Path) -> None:
     pytest.importorskip("kaleido")
     drawing = Drawing(tmp_path / "never.png", go.Figure(), 800)
-    with pytest.raises(CoterieError, match=r"did not draw a figure within 0\.001 seconds"):
+    # Which of both is first depends on how far the browser has come.
+    with pytest.raises(CoterieError, match=r"did not draw a figure within 0\.001 seconds|the browser has stopped"):
         draw_figures([drawing], lambda _: None, seconds=0.001)
     assert not drawing.path.exists()

@@ -91,9 +91,9 @@ def draw_figures(drawings: Sequence[Drawing], say: Callable[[str], None], second
             f"--figures: the browser did not draw a figure within {seconds:g} seconds", code="report-browser"
         ) from None
     except OSError as error:
-        raise CoterieError(
-            f"{error.filename or 'figures'}: cannot be written ({error.strerror})", code="disk-write"
-        ) from None
+        if error.filename is None:  # a channel to the browser that has closed
+            raise CoterieError(f"--figures: the browser has stopped ({error})", code="report-browser") from None
+        raise CoterieError(f"{error.filename}: cannot be written ({error.strerror})", code="disk-write") from None
 
 
 async def _draw(browser: Any, drawings: Sequence[Drawing], say: Callable[[str], None], seconds: float) -> None:
