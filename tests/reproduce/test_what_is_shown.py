@@ -87,7 +87,7 @@ class Kept:
 
 def test_twice_the_client_wise_cell_less_the_cluster_wise_one() -> None:
     """WeCFL, 2-class: 2 * 66.80 - 72.13 = 61.47, and 2 * 45.61 - 50.65 = 40.57."""
-    lines = {(line.partition, line.k, line.method): line for line in CLIENTWISE}
+    lines = {(line.partition, line.k, line.method): line for line in CLIENTWISE if line.data == "cifar"}
     found = without_clusterwise(lines["2-class", 10, "wecfl"])
     assert found is not None
     assert found["accuracy"] == pytest.approx((66.8, 61.47))
@@ -98,11 +98,11 @@ def test_the_guess_is_shown_with_what_speaks_for_it() -> None:
     """60 is 6.8 from the printed 66.8 and 1.47 from 61.47; 45 is 0.61 and 4.43 away: one of two, 2.95 against 3.7."""
     run = run_of("cifar", "2-class", 10, "wecfl").name
     curve = {"accuracy": [0.6] * 3, "macro_f1": [0.45] * 3}
-    said = unpooled(Kept({run: Outcome(run, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})}))
+    said = unpooled(Kept({run: Outcome(run, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})}), "cifar")
     assert "| 2-class K=10 wecfl/accuracy | 66.8 | 61.5 | 60.0 |" in said
     assert "nearer to ours in 1 of 2 cells, and on average 2.9 points away" in said[-1]
     assert "where the printed cells are 3.7 away" in said[-1]
-    assert unpooled(Kept({})) == []
+    assert unpooled(Kept({}), "cifar") == []
 
 
 def test_only_the_order_differs() -> None:

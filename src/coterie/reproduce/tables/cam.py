@@ -111,6 +111,17 @@ def _table1(data: str) -> Table:
     )
 
 
+def _table2(data: str) -> Table:
+    return Table(
+        f"cam-table2-{data}",
+        f"Clustered additive modelling, client-wise non-IID, {SHOWN[data]}",
+        *(PAPER, PROTOCOL + CAM + (DIVERGES if data == "fmnist" else "")),
+        (*_cells(CLIENTWISE, data), *beside(data, BY_CLIENT, clusters=False)),
+        *(4.0, _is_above(BY_CLIENT, "section 5.1, Table 2")),
+        why="the CAM rows are declared and not run" if data == "cifar" else "declared: a run takes most of an hour",
+    )
+
+
 def _more_balanced(setting: str, base: str, place: str) -> Claim:
     name = base.lower()
     return Claim(
@@ -191,14 +202,8 @@ MEDMNIST = tuple(
 TABLES = (
     _table1("cifar"),
     BALANCE,
-    Table(
-        "cam-table2-cifar",
-        "Clustered additive modelling, client-wise non-IID, CIFAR-10",
-        *(PAPER, PROTOCOL + CAM),
-        (*_cells(CLIENTWISE, "cifar"), *beside("cifar", BY_CLIENT, clusters=False)),
-        *(4.0, _is_above(BY_CLIENT, "section 5.1, Table 2")),
-        why="the CAM rows are declared and not run",
-    ),
+    _table2("cifar"),
     _table1("fmnist"),
+    _table2("fmnist"),
     *MEDMNIST,
 )

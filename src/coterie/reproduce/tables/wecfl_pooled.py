@@ -22,10 +22,12 @@ def without_clusterwise(line: Printed) -> dict[str, tuple[float, float]] | None:
     return None
 
 
-def unpooled(results: Outcomes) -> list[str]:
+def unpooled(results: Outcomes, data: str) -> list[str]:
     """Both beside ours, for each cell that was run, and which of them is nearer to it on the whole."""
     rows, far = [], []
     for line in CLIENTWISE:
+        if line.data != data:
+            continue
         found = without_clusterwise(line)
         outcomes = results.of(run_of(line.data, line.partition, line.k, line.method))
         if line.method in DEFECT or found is None or not outcomes:
