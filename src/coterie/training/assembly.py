@@ -119,14 +119,21 @@ def assemble(
         directory = None
         if output is not None:
             also = {learning_rate.FILE: learning_rate.as_text(searches)} if searches else {}
-            directory = RunDirectory(
-                *(output.path, method, model, clients, settings, output.resume, config, output.say, also)
-            )
+            output = replace(output, config=config)
+            directory = _directory(output, Job(method, model, clients, settings, opened), also, say)
             directory.precision = engine.compute.precision
-            if output.resume and not directory.saves():
-                say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
         ready = Run(method, model, clients, settings, opened, directory, listeners, final_split, privacy=private)
         yield ready if interruption is None else replace(ready, interruption=interruption)
+
+
+def _directory(output: Output, job: Job[Any], also: Mapping[str, str], say: Callable[[str], None]) -> RunDirectory:
+    """The run's directory, new or to be gone on with; also: other files that it begins with."""
+    directory = RunDirectory(
+        *(output.path, job.method, job.model, job.clients, job.settings, output.resume, output.config, output.say, also)
+    )
+    if output.resume and not directory.saves():
+        say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
+    return directory
 
 
 def _with_device(engine: EngineRequest) -> EngineRequest:

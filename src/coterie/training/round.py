@@ -61,23 +61,13 @@ def do_round(
         cohort = Cohort(ids, t, roster, generator(settings.seed, Purpose.METHOD, t, attempt))
         robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         means = Means(job, moments or {})
-        ask = RoundAsk(
-            *(job.engine, ids, settings.seed, t),
-            quorum=settings.quorum,
-            gone=sampler.dropouts(ids, t, attempt),
-            update_bound=settings.update_bound if ledger is None else 0.0,
-            scale=largest_update,
-            names=sampler.names,
-            aggregator=means.around(robust),
-            rule=settings.aggregator,
-        )
+        bound = settings.update_bound if ledger is None else 0.0
+        ask = _ask_of(job, cohort, sampler, attempt, bound, largest_update, means.around(robust))
         private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt, means.around)
         job.engine.memory.begin()
         try:
             new = _asked(job, state, cohort, private or ask)
-            done = replace(
-                _outcome(new, cohort, ask, attempt, time.perf_counter() - began), moments=means.moments_of(new)
-            )
+            done = _outcome(new, cohort, ask, attempt, time.perf_counter() - began, means.moments_of(new))
             if private is not None:
                 return _private_outcome(done, private.ledger, roster.ids)
             return done if robust is None else replace(done, event=replace(done.event, defence=_defence(ask, robust)))
@@ -119,6 +109,28 @@ class Means:
         return self._optimized.kept(t for t in models if t.is_floating_point())
 
 
+def _ask_of(
+    job: Job[State],
+    cohort: Cohort,
+    sampler: ClientSampler,
+    attempt: int,
+    update_bound: float,
+    largest_update: float,
+    aggregator: Aggregator | None,
+) -> RoundAsk:
+    """What carries the method's questions to the cohort."""
+    return RoundAsk(
+        *(job.engine, cohort.ids, job.settings.seed, cohort.round),
+        quorum=job.settings.quorum,
+        gone=sampler.dropouts(cohort.ids, cohort.round, attempt),
+        update_bound=update_bound,
+        scale=largest_update,
+        names=sampler.names,
+        aggregator=aggregator,
+        rule=job.settings.aggregator,
+    )
+
+
 def _private_outcome(found: RoundOutcome[State], ledger: Ledger, ids: Tensor) -> RoundOutcome[State]:
     """What may be told of a round with privacy: nothing that single answers show."""
     event = replace(found.event, privacy=ledger.spent(ids))
@@ -143,7 +155,9 @@ def _asked(job: Job[State], state: State, cohort: Cohort, ask: RoundAsk | Privat
     return new
 
 
-def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds: float) -> RoundOutcome[State]:
+def _outcome(
+    state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds: float, moments: Moments
+) -> RoundOutcome[State]:
     missing, asked = ask.lost, len(ask.asked)
     event = RoundDone(
         *(cohort.round + 1, asked, asked - len(missing), missing, attempt + 1, seconds, None),
@@ -154,7 +168,7 @@ def _outcome(state: State, cohort: Cohort, ask: RoundAsk, attempt: int, seconds:
         rejected=tuple(sorted(ask.rejected)),
         counted=tuple(cohort.counted),
     )
-    return RoundOutcome(state, event, ask.fitted)
+    return RoundOutcome(state, event, ask.fitted, moments=moments)
 
 
 def _defence(ask: RoundAsk, robust: RobustMean) -> Defence:

@@ -35,12 +35,7 @@ def api(
 
     Example: coterie api runs/a --port 8001
     """
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise CoterieError("coterie api needs fastapi: pip install 'coterie[serve]'", code="extra-missing") from None
+    _require_serve()
     if (tls_cert is None) != (tls_key is None):
         raise CoterieError("--tls-cert and --tls-key go together; give both", code="option-conflict")
     from coterie.serving.address import address_of, is_local, listen
@@ -63,3 +58,12 @@ def api(
         serve(served, sock, host, Security(token, tls_cert, tls_key), reload)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
+
+
+def _require_serve() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise CoterieError("coterie api needs fastapi: pip install 'coterie[serve]'", code="extra-missing") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from coterie.core.errors import CoterieError
 
 if TYPE_CHECKING:
     from coterie.network.client.local_privacy import PrivacyGuard
+    from coterie.network.security.certificates import ClientFiles
 
 State = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
@@ -59,19 +61,10 @@ def client(
     Example: coterie client --server fl.example.org:8000 --key hospital-a --data records.parquet,y=outcome
     """
     from coterie.network.flower.need import require_flower
-    from coterie.network.protocol.messages import check_name
 
     require_flower("coterie client")
-    _check(server, key, insecure, name)
-    if set(allow or ()) - {"describe"}:
-        raise CoterieError(f"--allow {' '.join(allow or ())}: only describe can be allowed", code="option-invalid")
-
-    from coterie.network.security.certificates import client_files
-
-    files = None if key is None else client_files(key)
-    if files is not None and name not in (None, files.name):
-        raise CoterieError(f"--name {name}: the key is {files.name}'s; leave the name out", code="option-conflict")
-    who = check_name(files.name if files is not None else str(name), "--name")
+    _check(server, key, insecure, allow or ())
+    files, who = _identity(key, name)
     place = state or Path(f"coterie-{who}")
 
     from coterie.core.compute import Compute
@@ -83,9 +76,8 @@ def client(
     from coterie.network.flower.supernode import ServerConnection, run_client
     from coterie.network.security.key_files import private_files
 
-    kept = DirectoryStore(place / "kept")
     worker = ClientWorker(
-        *(who, lambda: own_data(data), kept),
+        *(who, lambda: own_data(data), DirectoryStore(place / "kept")),
         trusted=tuple(trust or ()),
         allowed=tuple(allow or ()),
         say=_say,
@@ -120,25 +112,40 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def _check(server: str, key: Path | None, insecure: bool, name: str | None) -> None:
-    """Options that contradict each other, before anything is started."""
+def _check(server: str, key: Path | None, insecure: bool, allow: Sequence[str]) -> None:
+    """Options that contradict each other or do not exist, before anything is started."""
     if (key is None) != insecure:
         raise CoterieError(
             "--key DIR (the directory that the server handed over) or, for a try-out, --insecure"
             + ("" if key is None else "; not both"),
             code="option-conflict",
         )
-    if key is None and name is None:
-        raise CoterieError(
-            "--name: who is this client? Without a key it must say, for example --name hospital-a",
-            code="option-missing",
-        )
     if not _is_address(server):
         raise CoterieError(
             f"--server {server}: expected HOST:PORT, for example fl.example.org:8000", code="option-invalid"
         )
+    if set(allow) - {"describe"}:
+        raise CoterieError(f"--allow {' '.join(allow)}: only describe can be allowed", code="option-invalid")
 
 
 def _is_address(server: str) -> bool:
     host, colon, port = server.rpartition(":")
     return bool(host and colon) and port.isdigit() and 0 < int(port) < 65536
+
+
+def _identity(key: Path | None, name: str | None) -> tuple[ClientFiles | None, str]:
+    """The files of the key, and who the client is: the key says it where there is one."""
+    from coterie.network.protocol.messages import check_name
+    from coterie.network.security.certificates import client_files
+
+    if key is None:
+        if name is None:
+            raise CoterieError(
+                "--name: who is this client? Without a key it must say, for example --name hospital-a",
+                code="option-missing",
+            )
+        return None, check_name(name, "--name")
+    files = client_files(key)
+    if name not in (None, files.name):
+        raise CoterieError(f"--name {name}: the key is {files.name}'s; leave the name out", code="option-conflict")
+    return files, check_name(files.name, "--name")

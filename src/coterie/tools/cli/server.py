@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,9 @@ from coterie.core.errors import CoterieError
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
 
 if TYPE_CHECKING:
+    from coterie.network.server.config import ServerConfig
     from coterie.training.events import Event, Listener
+    from coterie.training.result import Result
 
 
 def server(
@@ -44,14 +46,7 @@ def server(
     from coterie.training.trust import check_trust
 
     require_flower("coterie server")
-    if (certs is None) != insecure:
-        raise CoterieError(
-            "--certs DIR (see `coterie certs`) or, for a try-out on one machine, --insecure"
-            + ("" if certs is None else "; not both"),
-            code="option-conflict",
-        )
-    if inspect and (resume is not None or out is not None):
-        raise CoterieError("--inspect trains nothing, so it has no --out and no --resume", code="option-conflict")
+    _check(certs, insecure, inspect, made=resume is not None or out is not None)
     file, changes = split_words(words or [])
     check_resume(resume, file, out)
     tree = None if resume is None else read_file(resume / "config.yaml")
@@ -68,17 +63,29 @@ def server(
     _run(config, path, host, port, certs, resume is not None, as_json)
 
 
-def _inspect(config: object, words: Sequence[str], host: str, port: int, certs: Path | None, as_json: bool) -> None:
+def _check(certs: Path | None, insecure: bool, inspect: bool, made: bool) -> None:
+    """Options that contradict each other, before anything is read."""
+    if (certs is None) != insecure:
+        raise CoterieError(
+            "--certs DIR (see `coterie certs`) or, for a try-out on one machine, --insecure"
+            + ("" if certs is None else "; not both"),
+            code="option-conflict",
+        )
+    if inspect and made:
+        raise CoterieError("--inspect trains nothing, so it has no --out and no --resume", code="option-conflict")
+
+
+def _inspect(
+    config: ServerConfig, words: Sequence[str], host: str, port: int, certs: Path | None, as_json: bool
+) -> None:
     import shlex
 
     from rich.console import Console
 
     from coterie.core.termination import by_sigterm
     from coterie.network.flower.superlink import ServerEndpoint, serve_inspection
-    from coterie.network.server.config import ServerConfig
     from coterie.tools.cli.inspect import command, show
 
-    assert isinstance(config, ServerConfig)
     stderr = Console(stderr=True, quiet=as_json)
 
     def say(line: str) -> None:
@@ -91,8 +98,9 @@ def _inspect(config: object, words: Sequence[str], host: str, port: int, certs: 
     show(found, [f"{line} {shlex.join(at)}" for line in command("server", words, found)], None, as_json)
 
 
-def _run(config: object, path: Path, host: str, port: int, certs: Path | None, resume: bool, as_json: bool) -> None:
-    import json
+def _run(
+    config: ServerConfig, path: Path, host: str, port: int, certs: Path | None, resume: bool, as_json: bool
+) -> None:
     import sys
 
     from rich.console import Console
@@ -100,13 +108,11 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
     from coterie.core.termination import exit_code, interruptible
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.network.security.key_files import private_files
-    from coterie.network.server.config import ServerConfig
     from coterie.tools.cli import console
     from coterie.tools.cli.stopping import stopping
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 
-    assert isinstance(config, ServerConfig)
     if not resume:
         check_free(path)
     done = [event.round for event in read_history(path, config.rounds)]
@@ -133,6 +139,18 @@ def _run(config: object, path: Path, host: str, port: int, certs: Path | None, r
         again = f"; go on with: coterie server --resume {path}{trust_words(config.dump())}" if begun else ""
         sys.stderr.write(f"interrupted{again}\n")
         raise typer.Exit(exit_code(why)) from None
+    _show(result, config, path, as_json)
+
+
+def _show(result: Result[Any], config: ServerConfig, path: Path, as_json: bool) -> None:
+    """What has come out, in a table or as JSON."""
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from coterie.tools.cli import console
+
     if as_json:
         found = {"run_dir": str(path), "rounds": config.rounds} | console.as_json(result.summary)
         found |= {"seconds": round(result.seconds, 3)}

@@ -50,14 +50,70 @@ def _saves(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 def add_pages(app: Any, runs: RunList, studio: Studio) -> None:
     """Add the pages to the application's server."""
-    from flask import Response, request
+    pages = Pages(runs, studio)
+    made = {"/cluster": pages.cluster, "/client": pages.client, "/download/assignments.csv": pages.assignments}
+    made |= {"/download/model.zip": pages.model, "/download/card.md": pages.card}
+    for path, view in made.items():
+        app.server.add_url_rule(path, f"coterie{path}", _told(view, pages.shown))
 
-    library = Library()
 
-    def asked() -> tuple[Line, dict[str, int]]:
+class Pages:
+    """What is answered at each address; which run, cluster or client is meant stands in the request."""
+
+    def __init__(self, runs: RunList, studio: Studio) -> None:
+        self._runs, self._studio, self._library = runs, studio, Library()
+
+    def cluster(self) -> Any:
+        """The page of a cluster."""
+        line, words = self._asked()
+        wanted = words.get("cluster", 0)
+        card = lambda: model_card(self._library.result(line), wanted, look_at_data=False)  # noqa: E731
+        return self.shown(f"Cluster {wanted}", places.cluster_page(line.key, self._studio.record(line), wanted, card))
+
+    def client(self) -> Any:
+        """The page of a client."""
+        line, words = self._asked()
+        wanted = words.get("client", 0)
+        record = self._studio.record(line)
+        parts = places.client_page(line.key, record, wanted, lambda: self._library.explain(line, wanted))
+        return self.shown(places.title(record, wanted), parts)
+
+    def assignments(self) -> Any:
+        """Who is where, to keep."""
+        line, _ = self._asked()
+        return _attached(downloads.assignments(self._studio.record(line)), "assignments.csv", "text/csv")
+
+    def model(self) -> Any:
+        """The model of a cluster or a client, to keep."""
+        from flask import request
+
+        line, words = self._asked()
+        form = request.args.get("format", "safetensors")
+        who, result = words.get("client"), self._library.result(line)
+        data = downloads.model_archive(result, form, words.get("cluster") if who is None else None, who)
+        name = f"cluster-{words.get('cluster', 0)}" if who is None else f"client-{who}"
+        return _attached(data, f"{name}-{form}.zip", "application/zip")
+
+    def card(self) -> Any:
+        """The card of a cluster's model, to keep."""
+        line, words = self._asked()
+        wanted = words.get("cluster", 0)
+        return _attached(model_card(self._library.result(line), wanted), f"cluster-{wanted}.md", "text/markdown")
+
+    def shown(self, title: str, parts: Iterable[str]) -> Any:
+        """A page."""
+        from flask import Response
+
+        directory = escape(str(self._runs.directory))
+        text = PAGE.format(title=escape(title), directory=directory, body="".join(parts))
+        return Response(text, mimetype="text/html")
+
+    def _asked(self) -> tuple[Line, dict[str, int]]:
         """The run of the address, and the numbers beside it."""
+        from flask import request
+
         key = request.args.get("run", "")
-        line = runs.look().lines.get(key)
+        line = self._runs.look().lines.get(key)
         if line is None:
             raise CoterieError(f"There is no run {key[:200]!r} here.", code="run-not-found")
         given = {name: request.args[name] for name in ("cluster", "client") if name in request.args}
@@ -66,47 +122,11 @@ def add_pages(app: Any, runs: RunList, studio: Studio) -> None:
                 raise CoterieError(f"{name}: expected a number, not {text[:200]!r}", code="option-invalid")
         return line, {name: int(text) for name, text in given.items()}
 
-    def cluster() -> Any:
-        line, words = asked()
-        wanted = words.get("cluster", 0)
-        card = lambda: model_card(library.result(line), wanted, look_at_data=False)  # noqa: E731
-        return shown(f"Cluster {wanted}", places.cluster_page(line.key, studio.record(line), wanted, card))
 
-    def client() -> Any:
-        line, words = asked()
-        wanted = words.get("client", 0)
-        record = studio.record(line)
-        parts = places.client_page(line.key, record, wanted, lambda: library.explain(line, wanted))
-        return shown(places.title(record, wanted), parts)
+def _attached(data: str | bytes, name: str, kind: str) -> Any:
+    from flask import Response
 
-    def shown(title: str, parts: Iterable[str]) -> Any:
-        text = PAGE.format(title=escape(title), directory=escape(str(runs.directory)), body="".join(parts))
-        return Response(text, mimetype="text/html")
-
-    def assignments() -> Any:
-        line, _ = asked()
-        return attached(downloads.assignments(studio.record(line)), "assignments.csv", "text/csv")
-
-    def model() -> Any:
-        line, words = asked()
-        form = request.args.get("format", "safetensors")
-        who = words.get("client")
-        data = downloads.model_archive(library.result(line), form, words.get("cluster") if who is None else None, who)
-        name = f"cluster-{words.get('cluster', 0)}" if who is None else f"client-{who}"
-        return attached(data, f"{name}-{form}.zip", "application/zip")
-
-    def card() -> Any:
-        line, words = asked()
-        wanted = words.get("cluster", 0)
-        return attached(model_card(library.result(line), wanted), f"cluster-{wanted}.md", "text/markdown")
-
-    def attached(data: str | bytes, name: str, kind: str) -> Any:
-        return Response(data, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
-
-    made = {"/cluster": cluster, "/client": client, "/download/assignments.csv": assignments}
-    made |= {"/download/model.zip": model, "/download/card.md": card}
-    for path, view in made.items():
-        app.server.add_url_rule(path, f"coterie{path}", _told(view, shown))
+    return Response(data, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 def _told(view: Callable[[], Any], shown: Callable[[str, Iterable[str]], Any]) -> Callable[[], Any]:
