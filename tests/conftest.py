@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ UNTOLD = [name for name in PAPERS if name not in TOLD]
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: Ctrl-C means nothing there
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # No deadline: the machine may be busy. Derandomised: a red test is red again.
     settings.register_profile("coterie", deadline=None, max_examples=50, derandomize=True)
     settings.load_profile("coterie")
