@@ -44,6 +44,7 @@ def private(plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, atte
 
     class Script:
         asked: ClassVar[set[int]] = {1, 2, 3}
+        cohort: ClassVar[Tensor] = torch.tensor([1, 2, 3])
         missing: ClassVar[dict[int, Any]] = {3: None}
 
         def __call__(self, task: Any) -> Any:

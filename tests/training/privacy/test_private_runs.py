@@ -13,6 +13,7 @@ import torch
 
 import coterie
 from conftest import raises
+from coterie.clustering.averaging import mean, weigh
 from coterie.core.cohort import Roster
 from coterie.core.errors import StoppedError
 from coterie.core.local import Local
@@ -265,6 +266,26 @@ def test_a_method_that_asks_for_more_than_it_declares_is_refused(clients: coteri
         coterie.run(Curious(local=LOCAL), clients, "linear", rounds=1, privacy=private())
 
 
+def test_clients_that_were_not_drawn_cannot_be_asked_where_sampling_amplifies(clients: coterie.Federation) -> None:
+    """Amplification is for those who take part by a coin that nobody sees."""
+
+    class Everyone(coterie.FedAvg):
+        releases = DECLARED[coterie.FedAvg]
+
+        def round(self, w: Any, cohort: Any, ask: Any) -> Any:
+            reply = ask(coterie.Fit(coterie.All(w), local=self.local, on=cohort.roster.ids))
+            return mean(reply, weigh(reply, "size"), empty=w)
+
+    settings: dict[str, Any] = {"rounds": 1, "privacy": private(noise=1.0, epsilon=None)}
+    coins: dict[str, Any] = {"sampling": "poisson", "participation": 0.2}
+    with raises("privacy-unaccounted", match="not drawn for the round"):
+        coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, **coins)
+    found = coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, participation=0.2).history[0].privacy
+    assert found is not None
+    assert not found.amplified
+    assert [many for _, many in found.clients] == [12]  # everyone has answered, so everyone is charged
+
+
 def test_running_statistics_are_refused(clients: coterie.Federation) -> None:
     net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
     with raises("privacy-model"):
@@ -280,6 +301,7 @@ def test_settings() -> None:
         ["privacy.clip=1"],
         ["privacy={epsilon: 1, noise: 1}"],
         ["sampling=poisson", "participation=5"],
+        ["privacy={epsilon: 1}", "validation=0.1", "stop_after=2"],  # when it ends would tell of single clients
     ):
         with raises("config-invalid-value"):
             read(None, words)

@@ -49,7 +49,7 @@ def _number(epsilon: float) -> float | None:
 def spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
     """A warning where a run has fewer rounds than it was to have."""
     done = history[-1].round if history else settings.rounds
-    if settings.privacy is None or settings.stop_after is not None or done >= settings.rounds:
+    if settings.privacy is None or done >= settings.rounds:
         return ()
     return (
         f"privacy: the budget is spent after {done} of {settings.rounds} rounds, because rounds that were repeated "
