@@ -71,7 +71,7 @@ def test_another_device_is_said(tmp_path: Path) -> None:
         (
             coterie.Privacy(noise=1.0),
             {"rounds": 3},
-            r"this run has rounds=2, not 3: .* found for its number of rounds, so leave the change \(--more, rounds\) out",
+            r"this run has rounds=2, not 3: .* for its number of rounds, so leave the change \(--more, rounds\) out",
         ),
     ],
 )
