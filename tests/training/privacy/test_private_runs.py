@@ -26,8 +26,8 @@ from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
 from coterie.training.going_back import go_back
 from coterie.training.privacy.accountant import Gaussian, PoissonGaussian, epsilon_of
-from coterie.training.privacy.declarations import DECLARED, declared, looks
-from coterie.training.privacy.plan import plan
+from coterie.training.privacy.declarations import DECLARED, Releases, declared, looks
+from coterie.training.privacy.plan import budget, plan
 from coterie.training.privacy.settings import Privacy
 from coterie.training.round_history import line_of
 from coterie.training.round_history import read as read_rounds
@@ -80,6 +80,21 @@ def test_the_noise_of_a_method_with_signals_leaves_room_for_them(clients: coteri
     assert epsilon_of(everything, 1e-5) == pytest.approx(8.0, abs=1e-2)
     # A fifth of the precision is for the signals.
     assert 2 / made.signal_noise**2 == pytest.approx(0.25 * 20 / made.noise**2)
+
+
+@pytest.mark.parametrize("coins", [True, False])
+def test_two_means_a_round_cost_two(coins: bool) -> None:
+    """Of the same cohort: together they are one Gaussian of half the variance, which is subsampled once."""
+
+    class Twice(coterie.FedAvg):
+        releases = Releases(means=2)
+
+    sampling: dict[str, Any] = {"sampling": "poisson", "participation": 0.3} if coins else {}
+    made = budget(Twice(local=LOCAL), Settings(rounds=5, privacy=private(), **sampling), 0, simulated=True)
+    both = made.noise / math.sqrt(2)
+    whole = epsilon_of((PoissonGaussian(0.3, both, 5) if coins else Gaussian(both, 5),), 1e-5)
+    assert 7.99 < whole <= 8.0
+    assert (made.amplified_epsilon(5) if coins else made.epsilon(5, 0)) == pytest.approx(whole, abs=1e-3)
 
 
 def test_looks_of_halves_are_as_planned(clients: coterie.Federation) -> None:
