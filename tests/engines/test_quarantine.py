@@ -76,6 +76,17 @@ def test_few_answers_are_left_as_they_are() -> None:
     assert (found.rejected, found.clipped) == ((), ())
 
 
+def test_of_few_answers_those_of_clients_that_were_turned_away_before_are_left_out() -> None:
+    """Whoever is asked alone, or with few, cannot be compared with anybody."""
+    few = reply([[1.0, 0.0], [0.0, 1.0], [50.0, 0.0]], ids=[2, 3, 7])
+    found = guard([FIT], [few], RULE, before={7, 9})
+    assert seen(found).ids.tolist() == [2, 3]
+    assert found.quarantined == (7,)
+    assert "one of before was not accepted" in found.rejected[0].reason
+    many = guard([FIT], [reply([[1.0, 1.0]] * 6)], RULE, before={3})  # enough to judge it again
+    assert seen(many).ids.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_cluster_below_the_floor_is_clipped_and_noted() -> None:
     """Cluster 0 has three clients: [8, 0] is clipped to twice the median norm 1, so the mean is (1 + 1 + 2) / 3.
 

@@ -15,6 +15,7 @@ from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
 from coterie.client.answers import FitAnswer, Moment
+from coterie.core.cohort import Roster
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
@@ -24,7 +25,9 @@ from coterie.network.protocol.wire import encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
 from coterie.network.server.run import train_with_clients
+from coterie.training.privacy import begin
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, epsilon_of
+from coterie.training.sampling import sample_cohort
 
 W = torch.tensor([1.0, 1.0])
 CENTERS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
@@ -203,7 +206,8 @@ def test_a_federation_in_which_one_client_trusts_nobody(tmp_path: Path, monkeypa
 def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
     monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
-    words = ["rounds=2", "model=linear", "network.clients=4", "method=ifca", "method.k=2", "privacy.epsilon=8"]
+    words = ["rounds=6", "model=linear", "network.clients=4", "method=ifca", "method.k=2", "privacy.epsilon=8"]
+    words.append("privacy.smallest=0")  # with so few clients most noisy counts are below 5, and no model would move
     with raises("privacy-evaluation"):
         train_with_clients(transport_of(groups(4), tmp_path / "a"), read(None, words), tmp_path / "run-a")
     words.append("privacy.evaluation=trusted")
@@ -218,6 +222,20 @@ def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path:
         states.append(found.state)
     assert not torch.equal(states[0], states[1])  # the noise does not follow from the seed, which others may know
     assert dataclasses.asdict(found.settings)["seed"] == 0
+
+
+def test_who_takes_part_with_real_clients_does_not_follow_from_the_seed(tmp_path: Path, monkeypatch: Any) -> None:
+    """Amplification is for cohorts that nobody can work out, and the seed is in the run's directory."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    monkeypatch.setattr(begin.secrets, "randbits", lambda bits: 77 if bits == 128 else 0)
+    words = ["rounds=4", "model=linear", "network.clients=4", "method=fedavg", "participation=0.5", "sampling=poisson"]
+    config = read(None, [*words, "privacy.epsilon=8", "privacy.evaluation=trusted", "evaluate_every=4", "quorum=0"])
+    found = train_with_clients(transport_of(groups(4), tmp_path / "state"), config, tmp_path / "run")
+    roster = Roster(torch.arange(4), torch.ones(4, dtype=torch.int64))
+    secret, open_ = ([len(sample_cohort(roster, config.settings, t, 0, key)) for t in range(4)] for key in (77, None))
+    assert secret != open_
+    assert [event.asked for event in found.history] == secret
 
 
 def test_a_client_describes_its_data_only_where_it_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,15 +45,17 @@ class RoundAsk:
         names: Sequence[str] | None = None,
         aggregator: Aggregator | None = None,
         rule: Robust | None = None,
+        before: Collection[int] = (),
     ) -> None:
         """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id.
 
-        aggregator: takes the place of the means of this round; None: they are plain. rule: see `quarantine.guard`.
+        aggregator: takes the place of the means of this round; None: they are plain. rule, before: see
+        `quarantine.guard`.
         """
         self._engine, self.cohort = engine, cohort
         self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
         self._bound, self._scale, self._names, self._aggregator = update_bound, scale, names, aggregator
-        self._rule = rule
+        self._rule, self._before = rule, before
         self._measured: Mapping[int, Tensor] = {}  # norms of the updates of the visit that is looked at
         self._next = 0 if keep else EVALUATION
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
@@ -142,7 +144,7 @@ class RoundAsk:
         """What a robust aggregator lets a method see (see `quarantine.guard`)."""
         if self._rule is None:
             return outcome
-        found = guard(tasks, outcome.replies, self._rule, self._measured)
+        found = guard(tasks, outcome.replies, self._rule, self._measured, {*self._before, *self.rejected})
         self.quarantined.update(found.quarantined)
         self.clipped.update(found.clipped)
         self._note_rejected(found.rejected)

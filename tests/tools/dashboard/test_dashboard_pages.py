@@ -164,7 +164,10 @@ def test_what_privacy_has_cost_every_client_is_shown(tmp_path: Path) -> None:
     clients = [(rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for _ in range(8)]
     found = coterie.run(
         *("fedavg", Federation.from_arrays(clients), "linear"),
-        **{"rounds": 3, "participation": 4, "seed": 1, "out": tmp_path / "private"},
+        rounds=3,
+        participation=4,
+        seed=1,
+        out=tmp_path / "private",
         privacy=coterie.Privacy(noise=2.0, smallest=1.0),
     )
     assert found.privacy is not None
