@@ -20,6 +20,8 @@ from coterie.tools.cli import main as cli
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
         (torch.OutOfMemoryError("Failed to allocate a Tensor object"), "memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "memory"),
+        (SystemError("error return without exception set"), "memory"),
+        (SystemError("<built-in function zip> returned NULL without setting an exception"), "memory"),
         (OSError(errno.EIO, "Input/output error", "/data/a.csv"), "disk-failed"),
         (PermissionError(errno.EACCES, "Permission denied", "b"), "disk-failed"),
     ],
@@ -35,7 +37,8 @@ def test_what_the_machine_refuses_is_said(
 
 
 @pytest.mark.parametrize(
-    "error", [KeyError("k"), RuntimeError("shapes differ"), BrokenPipeError(32, "pipe"), OSError()]
+    "error",
+    [KeyError("k"), RuntimeError("shapes differ"), SystemError("bad opcode"), BrokenPipeError(32, "pipe"), OSError()],
 )
 def test_a_defect_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_the_machine(error) is None

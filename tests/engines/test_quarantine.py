@@ -109,3 +109,22 @@ def test_a_client_that_weighs_nothing_has_no_part_and_nobody_weighs_more_than_fo
     weights = torch.tensor([1.0, 1, 1, 1, 100, 0])
     out = means(torch.zeros(6, dtype=torch.int64), reply(models), weights, torch.zeros(1, 1))
     assert abs(float(out) - 5 * 4 / 8) < 1e-6
+
+
+def test_every_cluster_is_clipped_around_what_it_has_now() -> None:
+    """At 0 the moves are 1, 1, 1, 1, 1 and at 10 they are 1, 1, 1, 1, 9, which is clipped to twice the median: 2."""
+    means = RobustMean(Robust("norm-clip"))
+    models = [[1.0]] * 5 + [[11.0]] * 4 + [[19.0]]
+    labels, empty = torch.tensor([0] * 5 + [1] * 5), torch.tensor([[0.0], [10.0]])
+    out = means(labels, reply(models), torch.ones(10), empty)
+    torch.testing.assert_close(out, torch.tensor([[1.0], [10 + (1 + 1 + 1 + 1 + 2) / 5]]))
+
+
+def test_norms_stay_those_of_their_clients_when_others_were_left_out() -> None:
+    """The first is far too long; then each of the others is scaled by its own length, not by that of the one before."""
+    rule = Robust("median", smallest=1)
+    norms = {0: torch.tensor([9.0, 1.0, 1.0, 1.0, 1.0, 3.0, 1.0], dtype=torch.float64)}
+    models = [[9.0, 0.0], *UNIT[:4], [3.0, 0.0], [0.0, 1.0]]
+    found = guard([FIT], [reply(models)], rule, norms)
+    assert found.clipped == (5,)
+    assert seen(found).models[4].tolist() == [2.0, 0.0]

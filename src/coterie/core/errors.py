@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -84,6 +85,13 @@ def of_the_machine(error: BaseException) -> CoterieError | None:
     if short or of_torch or isinstance(error, MemoryError):
         return CoterieError(
             "the memory is not enough; end other programs, or use fewer workers, a smaller model or smaller batches",
+            code="memory",
+        )
+    # A library in C that did not notice that it got no memory: so CPython says that it failed without a reason.
+    if isinstance(error, SystemError) and re.search("without (exception set|setting an exception)", str(error)):
+        return CoterieError(
+            f"a library failed and did not say why ({error}); most often the memory is not enough: end other programs, "
+            "or use fewer workers, a smaller model or smaller batches",
             code="memory",
         )
     if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
