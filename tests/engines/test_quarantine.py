@@ -57,6 +57,9 @@ def test_fewer_than_three_that_are_far_from_all_others_are_quarantined() -> None
     assert "fewer than 2 other clients are near it" in found.rejected[0].reason
     assert seen(found).ids.tolist() == [0, 1, 2, 3, 4, 5]
     assert guarded([*near, *two, [-1.1, -1.0]]).quarantined == ()
+    ids = [3, 4, 8, 10, 11, 20, 21, 40]
+    assert guarded(near + two, ids=ids).quarantined == (21, 40)
+    assert seen(guarded(near + two, ids=ids)).ids.tolist() == ids[:6]
 
 
 def test_sketches_are_guarded_as_models_are() -> None:

@@ -87,11 +87,13 @@ def of_the_machine(error: BaseException) -> CoterieError | None:
             "the memory is not enough; end other programs, or use fewer workers, a smaller model or smaller batches",
             code="memory",
         )
-    # A library in C that did not notice that it got no memory: so CPython says that it failed without a reason.
-    if isinstance(error, SystemError) and re.search("without (exception set|setting an exception)", str(error)):
+    # A library in C that did not notice that it got no memory: CPython says that it failed without saying why, or that
+    # it went on all the same; and ctypes says it in its own words.
+    unnoticed = isinstance(error, SystemError) and re.search("(exception set|setting an exception)$", str(error))
+    if unnoticed or (type(error).__name__ == "ArgumentError" and "MemoryError" in str(error)):
         return CoterieError(
-            f"a library failed and did not say why ({error}); most often the memory is not enough: end other programs, "
-            "or use fewer workers, a smaller model or smaller batches",
+            f"a library failed ({error}); most often the memory is not enough: end other programs, or use fewer workers, "
+            "a smaller model or smaller batches",
             code="memory",
         )
     if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
