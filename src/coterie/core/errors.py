@@ -90,10 +90,10 @@ def of_the_machine(error: BaseException) -> CoterieError | None:
     # A library in C that did not notice that it got no memory: CPython says that it failed without saying why, or that
     # it went on all the same; and ctypes says it in its own words.
     unnoticed = isinstance(error, SystemError) and re.search("(exception set|setting an exception)$", str(error))
-    if unnoticed or (type(error).__name__ == "ArgumentError" and "MemoryError" in str(error)):
+    if unnoticed or (type(error).__module__ == "ctypes" and "MemoryError" in str(error)):
         return CoterieError(
-            f"a library failed ({error}); most often the memory is not enough: end other programs, or use fewer workers, "
-            "a smaller model or smaller batches",
+            f"a library failed ({error}); most often the memory is not enough: end other programs, or use fewer "
+            "workers, a smaller model or smaller batches",
             code="memory",
         )
     if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:
