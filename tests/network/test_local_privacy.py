@@ -238,6 +238,22 @@ def test_who_takes_part_with_real_clients_does_not_follow_from_the_seed(tmp_path
     assert [event.asked for event in found.history] == secret
 
 
+def test_a_server_does_not_forget_what_a_damaged_checkpoint_says_was_spent(tmp_path: Path, monkeypatch: Any) -> None:
+    """It would go on from the one before, as without privacy, and send out the models of a round twice."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    words = ["rounds=3", "model=linear", "network.clients=4", "method=fedavg", "privacy.epsilon=8"]
+    config, transport = read(None, [*words, "privacy.evaluation=trusted"]), transport_of(groups(4), tmp_path / "state")
+    first = train_with_clients(transport, config, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "round-000003.safetensors"
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-9] + b"x" + whole[-8:])
+    with raises("privacy-budget", match="round-000003.safetensors: damaged"):
+        train_with_clients(transport, config, tmp_path / "run", resume=True)
+    newest.write_bytes(whole)
+    assert torch.equal(train_with_clients(transport, config, tmp_path / "run", resume=True).state, first.state)
+
+
 def test_a_client_describes_its_data_only_where_it_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
     monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
