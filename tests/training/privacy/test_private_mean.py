@@ -187,7 +187,7 @@ def test_every_round_and_every_attempt_draws_noise_of_its_own() -> None:
 def test_noise_is_relative_to_the_clip() -> None:
     """With four times the clip, all that is released is four times as long, its noise too; counts and votes are not."""
     releases = Releases(signals=lambda *_: 2, models=True, sketches=True, votes=True, descriptions=True)
-    found = []
+    found: list[tuple[Tensor, ...]] = []
     for clip in (1.0, 4.0):
         plan = plan_of(noise=0.5, key=12, signals=0.5, clip=clip, releases=releases, most_signals=9)
         ids, n = torch.tensor([1]), torch.tensor([1])
