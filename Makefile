@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The packages of .ci/lock, checked by their hashes; LOCKED=no takes the newest that fit (another Python, a mirror).
 LOCKED ?= yes
 
-.PHONY: demo test test-rest test-all test-distributed lint docs format bench bench-quick reproduce-quick coverage wheel-check audit clean
+.PHONY: demo test test-rest test-all test-distributed lint docs format bench bench-quick reproduce-quick coverage wheel-check fuzz audit clean
 
 ifeq ($(LOCKED),yes)
 INSTALL = .ci/lock/install $(VENV)
@@ -75,6 +75,12 @@ bench-quick: $(VENV)/installed  ## the papers' workloads, engine against engine 
 bench: $(VENV)/installed  ## the same with every peer (each in an environment of its own), then growth with clients, K and size
 	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py
 	OMP_NUM_THREADS=1 $(BIN)/python bench/growth.py
+
+# The seed is printed with every target; SEED=... repeats it.
+SEED ?= $(shell date +%s)
+
+fuzz: $(VENV)/installed  ## bad input to everything that reads, three seconds each: a minute in one process
+	OMP_NUM_THREADS=1 $(BIN)/python fuzz/long.py --seconds 3 --cases 1000000 --seed $(SEED) --no-row
 
 audit: $(VENV)/installed  ## known vulnerabilities of the locked packages, where their list can be reached
 	.ci/audit $(VENV)

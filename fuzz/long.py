@@ -2,12 +2,14 @@
 
 Seeds and the kept corpus are changed at random. Every tenth case starts from an input that another case came from. A
 case that is a defect (an exception other than CoterieError, more than ten seconds, more than 512 MiB) is written to
-build/fuzz/TARGET. The row of figures goes to reliability/results/fuzz-TARGET.json.
+build/fuzz/TARGET, and the command that tries it again is printed. The row of figures goes to
+reliability/results/fuzz-TARGET.json. `make fuzz` gives every target three seconds and writes no row.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import logging
@@ -25,6 +27,7 @@ from target import Target, judge
 ROOT = Path(__file__).parent.parent
 FOUND = ROOT / "build" / "fuzz"
 RESULTS = ROOT / "reliability" / "results"
+HANGS = 120.0  # seconds after its time in which a target must have ended: one case that never returns ends the program
 
 
 def fuzz(target: Target, cases: int, seed: int, seconds: float | None = None) -> tuple[int, Counter[str], float]:
@@ -56,7 +59,28 @@ def _keep(target: Target, data: bytes, why: str) -> None:
     name = hashlib.sha256(data).hexdigest()[:16]
     (place / name).write_bytes(data)
     (place / f"{name}.txt").write_text(why + "\n", encoding="utf-8")
-    sys.stderr.write(f"{target.name}: {why}\n")
+    again = f"python fuzz/long.py {target.name} --again {(place / name).relative_to(ROOT)}"
+    sys.stderr.write(f"{target.name}: {why}\nto try it again: {again}\n")
+
+
+def again(target: Target, file: Path) -> bool:
+    """Try one input; returns whether it is read or refused as it should be."""
+    fault = judge(target, file.read_bytes())
+    print(f"{target.name}: {f'{fault.kind} {fault.where}: {fault.why}' if fault else 'read, or refused in words'}")
+    return fault is None
+
+
+def measured(name: str, cases: int, seed: int, seconds: float | None) -> dict[str, object]:
+    """The row of a target. It says first how to repeat it, in case it never ends."""
+    command = f"python fuzz/long.py {name} --cases {{}} --seed {seed}"
+    print(f"{name}: seed {seed}", flush=True)
+    if seconds is not None:
+        faulthandler.dump_traceback_later(seconds + HANGS, exit=True)
+    tried, found, took = fuzz(TARGETS[name], cases, seed, seconds)
+    faulthandler.cancel_dump_traceback_later()
+    bad = sum(found.values())
+    row = {"fault": f"fuzz: {name}", "command": command.format(tried), "tried": tried, "survived": tried - bad}
+    return row | {"lost": 0, "wrong": bad, "seconds": round(took)}
 
 
 def main() -> None:
@@ -67,22 +91,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="of each target at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-row", action="store_true", help="do not write the figures down")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="try this input of the one target, and nothing else")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")  # of damaged images and archives their readers warn
     logging.disable(logging.CRITICAL)
-    bad = 0
+    if asked.again is not None:
+        if len(asked.targets) != 1:
+            parser.error("--again FILE needs one target, the one that the file is for")
+        sys.exit(0 if again(TARGETS[asked.targets[0]], asked.again) else 1)
+    bad = False
     for name in asked.targets or TARGETS:
-        tried, found, seconds = fuzz(TARGETS[name], asked.cases, asked.seed, asked.seconds)
-        bad += sum(found.values())
-        row = {
-            "fault": f"fuzz: {name}",
-            "command": f"python fuzz/long.py {name} --cases {tried} --seed {asked.seed}",
-            "tried": tried,
-            "survived": tried - sum(found.values()),
-            "lost": 0,
-            "wrong": sum(found.values()),
-            "seconds": round(seconds),
-        }
+        row = measured(name, asked.cases, asked.seed, asked.seconds)
+        bad |= bool(row["wrong"])
         print(json.dumps(row), flush=True)
         if not asked.no_row:
             RESULTS.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering import robust
-from coterie.clustering.aggregators import Robust
+from coterie.clustering.aggregators import SUMS, Robust
 
 ONES = torch.ones(5)
 ROWS = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, -50.0], [100.0, 4.0]])
@@ -130,6 +130,40 @@ def test_an_update_that_points_against_all_others_can_be_left_out() -> None:
     assert Robust("trimmed-mean", share=0.2, opposed=False).combine(rows, equal, 1.0).tolist() == [2.5]
     split = torch.tensor([[1.0], [-1.0], [2.0], [-2.0]])  # no majority: everyone counts
     assert Robust("median", opposed=False).combine(split, torch.ones(4), 1.0).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("opposed", [True, False])
+@pytest.mark.parametrize("mix", [True, False])
+@pytest.mark.parametrize("name", SUMS)
+def test_inner_products_give_what_the_steps_give(name: Any, mix: bool, opposed: bool) -> None:
+    """Leaving out, mixing and the rule, one after another on the rows."""
+    draw = torch.Generator().manual_seed(4)
+    rows = torch.randn(11, 40, generator=draw, dtype=torch.float64) + 0.8
+    rows[[2, 7]] *= -1
+    weights = 1 + torch.rand(11, generator=draw, dtype=torch.float64)
+
+    def alone(some: Tensor, weigh: Tensor) -> Tensor:
+        if name == "geometric-median":
+            return robust.geometric_median(some, weigh)
+        clipping = robust.clipped_mean if name == "norm-clip" else robust.centered_clipping
+        return clipping(some, weigh, 4.0, **({} if name == "norm-clip" else {"steps": 8}))
+
+    kept, f = rows, 2  # a fifth of eleven
+    if not opposed:
+        along = rows @ alone(rows, weights) > 0
+        assert along.tolist() == [row not in (2, 7) for row in range(11)]
+        kept, f = rows[along], 0
+    share = weights if opposed else weights[along]
+    wanted = alone(robust.mixed(kept, f, share) if mix else kept, share)
+    found = Robust(name, share=0.2, mix=mix, opposed=opposed).combine(rows, weights, 4.0)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_one_opposed_of_three_leaves_two_to_mix() -> None:
+    """1, 2, 4, 5 and -9, of which two may be hostile: one is left out, and each of the others is the mean of three."""
+    rows, equal = torch.tensor([[1.0], [2.0], [4.0], [5.0], [-9.0]], dtype=torch.float64), torch.ones(5)
+    found = Robust("norm-clip", share=0.4, mix=True, opposed=False).combine(rows, equal, 100.0)
+    torch.testing.assert_close(found, torch.tensor([(7 / 3 + 7 / 3 + 11 / 3 + 11 / 3) / 4], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))

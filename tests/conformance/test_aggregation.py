@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import coterie
 from conftest import few
 from coterie.clustering.aggregators import RULES
 from coterie.clustering.averaging import mean, mean_by
+from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort
 from coterie.core.references import All, starts_of
 from coterie.core.registry import METHODS
@@ -41,7 +42,7 @@ class Spy:
         return mean_by(labels, replace(reply, aggregator=None), weights, empty)
 
 
-def rounds(name: str, opened: Engine, spy: Spy | None) -> Any:
+def rounds(name: str, opened: Engine, spy: Any) -> Any:
     federation, method = toys.toy(), toys.method(name)
     state = toys.fresh(method, federation)
     for t in range(3):
@@ -58,6 +59,45 @@ def test_every_method_hands_its_means_over(name: str) -> None:
     with toys.engine(toys.REFERENCE, toys.toy()) as plain, toys.engine(toys.REFERENCE, toys.toy()) as spied:
         toys.assert_same(rounds(name, plain, None), rounds(name, spied, spy))
     assert (len(spy.started) >= 2) == (name not in NO_MEAN)
+
+
+@dataclass
+class Held:
+    """In place of a mean: what the cluster has already."""
+
+    def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
+        return empty.clone()
+
+
+SIGNALS = {"directions", "psi", "updates", "means", "scale", "then"}  # what states keep to cluster by
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.places))
+def test_no_model_of_the_server_is_a_mean_that_escapes(name: str) -> None:
+    """Where no mean moves anything, every model of the server stays one of those that it began with."""
+    federation, method = toys.toy(), toys.method(name)
+    begun = toys.fresh(method, federation)
+    with toys.engine(toys.REFERENCE, federation) as opened:
+        ended = rounds(name, opened, Held())
+    old, new = (_models(state) for state in (begun, ended))
+    assert len(new) >= 1
+    for model in new:
+        assert any(torch.allclose(model, one, atol=1e-6) for one in old), name
+
+
+def _models(state: Any) -> list[Tensor]:
+    """The server's models in a state, which has them as tensors, somewhere in its dataclasses."""
+    if isinstance(state, Tensor):
+        return (
+            list(state.reshape(-1, state.shape[-1]))
+            if state.numel() and state.ndim and state.is_floating_point()
+            else []
+        )
+    if not is_dataclass(state) or isinstance(state, ByClient):
+        return []
+    found = (_models(getattr(state, one.name)) for one in fields(state) if one.name not in SIGNALS)
+    longest = [row for rows in found for row in rows]
+    return [row for row in longest if len(row) == max(map(len, longest))]
 
 
 def test_a_reply_brings_its_aggregator_to_the_mean() -> None:

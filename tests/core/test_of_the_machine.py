@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import sys
 from typing import Any
@@ -20,6 +21,10 @@ from coterie.tools.cli import main as cli
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "memory"),
         (torch.OutOfMemoryError("Failed to allocate a Tensor object"), "memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "memory"),
+        (SystemError("error return without exception set"), "memory"),
+        (SystemError("<built-in function zip> returned NULL without setting an exception"), "memory"),
+        (SystemError("<method __instancecheck__> returned a result with an exception set"), "memory"),
+        (ctypes.ArgumentError("argument 1: MemoryError: "), "memory"),
         (OSError(errno.EIO, "Input/output error", "/data/a.csv"), "disk-failed"),
         (PermissionError(errno.EACCES, "Permission denied", "b"), "disk-failed"),
     ],
@@ -35,7 +40,11 @@ def test_what_the_machine_refuses_is_said(
 
 
 @pytest.mark.parametrize(
-    "error", [KeyError("k"), RuntimeError("shapes differ"), BrokenPipeError(32, "pipe"), OSError()]
+    "error",
+    [
+        *(KeyError("k"), RuntimeError("shapes differ"), SystemError("bad opcode"), BrokenPipeError(32, "pipe")),
+        *(ctypes.ArgumentError("argument 1: TypeError: wrong type"), OSError()),
+    ],
 )
 def test_a_defect_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_the_machine(error) is None

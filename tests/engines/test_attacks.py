@@ -131,6 +131,9 @@ def test_who_is_hostile_is_drawn_from_the_seed() -> None:
     assert len(drawn[0]) == 8
     assert set(Attack(share=0.1).hostile(0, ids).tolist()) < set(drawn[0])
     assert Attack(share=0.0).hostile(0, ids).tolist() == []
+    honest = [client for client in ids.tolist() if client not in drawn[0]]
+    fewer = torch.tensor([client for client in ids.tolist() if client != honest[0]])
+    assert Attack(share=0.2).hostile(0, fewer).tolist() == drawn[0]  # by id: who else is there does not change it
 
 
 def test_mistakes_are_named() -> None:

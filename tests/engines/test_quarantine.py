@@ -57,6 +57,9 @@ def test_fewer_than_three_that_are_far_from_all_others_are_quarantined() -> None
     assert "fewer than 2 other clients are near it" in found.rejected[0].reason
     assert seen(found).ids.tolist() == [0, 1, 2, 3, 4, 5]
     assert guarded([*near, *two, [-1.1, -1.0]]).quarantined == ()
+    ids = [3, 4, 8, 10, 11, 20, 21, 40]
+    assert guarded(near + two, ids=ids).quarantined == (21, 40)
+    assert seen(guarded(near + two, ids=ids)).ids.tolist() == ids[:6]
 
 
 def test_sketches_are_guarded_as_models_are() -> None:
@@ -74,6 +77,17 @@ def test_sketches_are_guarded_as_models_are() -> None:
 def test_few_answers_are_left_as_they_are() -> None:
     found = guarded([[1.0, 0.0], [0.0, 1.0], [50.0, 0.0], [0.0, 50.0]])
     assert (found.rejected, found.clipped) == ((), ())
+
+
+def test_of_few_answers_those_of_clients_that_were_turned_away_before_are_left_out() -> None:
+    """Whoever is asked alone, or with few, cannot be compared with anybody."""
+    few = reply([[1.0, 0.0], [0.0, 1.0], [50.0, 0.0]], ids=[2, 3, 7])
+    found = guard([FIT], [few], RULE, before={7, 9})
+    assert seen(found).ids.tolist() == [2, 3]
+    assert found.quarantined == (7,)
+    assert "one of before was not accepted" in found.rejected[0].reason
+    many = guard([FIT], [reply([[1.0, 1.0]] * 6)], RULE, before={3})  # enough to judge it again
+    assert seen(many).ids.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_cluster_below_the_floor_is_clipped_and_noted() -> None:
@@ -98,3 +112,22 @@ def test_a_client_that_weighs_nothing_has_no_part_and_nobody_weighs_more_than_fo
     weights = torch.tensor([1.0, 1, 1, 1, 100, 0])
     out = means(torch.zeros(6, dtype=torch.int64), reply(models), weights, torch.zeros(1, 1))
     assert abs(float(out) - 5 * 4 / 8) < 1e-6
+
+
+def test_every_cluster_is_clipped_around_what_it_has_now() -> None:
+    """At 0 the moves are 1, 1, 1, 1, 1 and at 10 they are 1, 1, 1, 1, 9, which is clipped to twice the median: 2."""
+    means = RobustMean(Robust("norm-clip"))
+    models = [[1.0]] * 5 + [[11.0]] * 4 + [[19.0]]
+    labels, empty = torch.tensor([0] * 5 + [1] * 5), torch.tensor([[0.0], [10.0]])
+    out = means(labels, reply(models), torch.ones(10), empty)
+    torch.testing.assert_close(out, torch.tensor([[1.0], [10 + (1 + 1 + 1 + 1 + 2) / 5]]))
+
+
+def test_norms_stay_those_of_their_clients_when_others_were_left_out() -> None:
+    """The first is far too long; then each of the others is scaled by its own length, not by that of the one before."""
+    rule = Robust("median", smallest=1)
+    norms = {0: torch.tensor([9.0, 1.0, 1.0, 1.0, 1.0, 3.0, 1.0], dtype=torch.float64)}
+    models = [[9.0, 0.0], *UNIT[:4], [3.0, 0.0], [0.0, 1.0]]
+    found = guard([FIT], [reply(models)], rule, norms)
+    assert found.clipped == (5,)
+    assert seen(found).models[4].tolist() == [2.0, 0.0]

@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from local_transport import LocalTransport, groups, transport_of
+from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
-from coterie.client.answers import FitAnswer
+from coterie.client.answers import FitAnswer, Moment
+from coterie.core.cohort import Roster
 from coterie.core.local import Local
-from coterie.core.references import All, Best, Own, Row
+from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network.client.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
+from coterie.network.protocol.messages import PROTOCOL, ModelSpec, Refusal, VisitReply, VisitRequest, read_as_server
+from coterie.network.protocol.wire import encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
 from coterie.network.server.run import train_with_clients
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, epsilon_of
+from coterie.training.sampling import sample_cohort
 
 W = torch.tensor([1.0, 1.0])
 CENTERS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
@@ -94,6 +98,66 @@ def test_what_cannot_be_made_private_is_refused(task: Any, tmp_path: Path) -> No
         guard(tmp_path).prepared([task], Prefers(0))  # type: ignore[arg-type]
 
 
+def test_a_visit_has_one_choice(tmp_path: Path) -> None:
+    """A server that asked for many in one visit would average their randomness away, and one is accounted for."""
+    task = Fit(Best(CENTERS), local=Local())
+    made = guard(tmp_path, choices=3)
+    with raises("local-privacy", match="one choice in a visit, the server asks for 2"):
+        made.prepared([task, FIT, task], Prefers(0))  # type: ignore[arg-type]
+    assert made.visits == 0
+
+
+BAD_CENTERS = torch.full((2, 21), 3e38)  # of a linear model with six inputs and three outputs: every loss overflows
+NOSY = (  # what fails or not, as the data is
+    Fit(All(torch.full((21,), 3e38)), Local(steps=1, lr=1e30)),
+    Fit(Best(BAD_CENTERS), Local(steps=1)),
+    Fit(
+        All(torch.zeros(21)),
+        Local(steps=1),
+        weights=Posterior(BAD_CENTERS, 0, All(torch.ones(2) / 2)),
+        sketch=4,
+        save="x",
+    ),
+    # Without privacy the client says: "this client has one of number 2".
+    Fit(
+        All(torch.zeros(21)),
+        Local(steps=1),
+        weights=Posterior(torch.zeros(2, 21), 0, All(torch.ones(2) / 2), class_shares=torch.ones(2, 2) / 2),
+    ),
+)
+
+
+@pytest.mark.parametrize("task", NOSY)
+def test_that_training_failed_does_not_show(task: Fit, tmp_path: Path) -> None:
+    """The answer is one of the same form as ever, with noise alone in it, and the visit is counted."""
+    spec = ModelSpec("linear", "{}", (6,), 3, "cross_entropy", 21)
+    asked = VisitRequest(PROTOCOL, "run1", 0, (task,), Moment(0, 0, 0), True, None, 0, spec)
+    open_one, said = worker(0, groups(1)[0], tmp_path / "open"), list[str]()
+    assert isinstance(read_as_server(open_one.answer(encode(asked))), Refusal)
+    shy = worker(0, groups(1)[0], tmp_path / "shy")
+    shy.guard = PrivacyGuard(LocalPrivacy(epsilon=8.0, visits=3, choices=2), tmp_path, say=said.append)
+    reply = read_as_server(shy.answer(encode(asked)))
+    assert isinstance(reply, VisitReply)
+    (answer,) = reply.answers
+    assert isinstance(answer, FitAnswer)
+    assert (answer.n, answer.loss, answer.sketch is None) == (1, 0.0, task.sketch is None)
+    assert (answer.choice is None) == isinstance(task.start, All)
+    assert answer.theta is not None
+    assert (reply.wrote is None) == (task.save is None)  # it says that it keeps what it would keep
+    assert shy.guard.visits == 1
+    assert any("failed" in line for line in said)  # its own user is told
+
+
+def test_two_processes_of_a_client_share_its_budget(tmp_path: Path) -> None:
+    one, other = guard(tmp_path), guard(tmp_path)
+    answer = FitAnswer(1, 0.5, W, None)
+    one.private([FIT], [answer])
+    other.private([FIT], [answer])
+    one.private([FIT], [answer])
+    with raises("local-privacy", match="budget is spent"):
+        other.private([FIT], [answer])
+
+
 def test_visits_are_counted_on_disk_and_the_last_is_the_last(tmp_path: Path) -> None:
     answer = FitAnswer(1, 0.5, W, None)
     guard(tmp_path).private([FIT], [answer])
@@ -156,6 +220,36 @@ def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path:
         states.append(found.state)
     assert not torch.equal(states[0], states[1])  # the noise does not follow from the seed, which others may know
     assert dataclasses.asdict(found.settings)["seed"] == 0
+
+
+def test_who_takes_part_with_real_clients_does_not_follow_from_the_seed(tmp_path: Path, monkeypatch: Any) -> None:
+    """Amplification is for cohorts that nobody can work out, and the seed is in the run's directory."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    monkeypatch.setattr("coterie.training.privacy.begin.secrets.randbits", lambda bits: 77)
+    words = ["rounds=4", "model=linear", "network.clients=4", "method=fedavg", "participation=0.5", "sampling=poisson"]
+    config = read(None, [*words, "privacy.epsilon=8", "privacy.evaluation=trusted", "evaluate_every=4", "quorum=0"])
+    found = train_with_clients(transport_of(groups(4), tmp_path / "state"), config, tmp_path / "run")
+    roster = Roster(torch.arange(4), torch.ones(4, dtype=torch.int64))
+    secret, open_ = ([len(sample_cohort(roster, config.settings, t, 0, key)) for t in range(4)] for key in (77, None))
+    assert secret != open_
+    assert [event.asked for event in found.history] == secret
+
+
+def test_a_server_does_not_forget_what_a_damaged_checkpoint_says_was_spent(tmp_path: Path, monkeypatch: Any) -> None:
+    """It would go on from the one before, as without privacy, and send out the models of a round twice."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
+    words = ["rounds=3", "model=linear", "network.clients=4", "method=fedavg", "privacy.epsilon=8"]
+    config, transport = read(None, [*words, "privacy.evaluation=trusted"]), transport_of(groups(4), tmp_path / "state")
+    first = train_with_clients(transport, config, tmp_path / "run")
+    newest = tmp_path / "run" / "checkpoints" / "round-000003.safetensors"
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-9] + b"x" + whole[-8:])
+    with raises("privacy-budget", match="round-000003.safetensors: damaged"):
+        train_with_clients(transport, config, tmp_path / "run", resume=True)
+    newest.write_bytes(whole)
+    assert torch.equal(train_with_clients(transport, config, tmp_path / "run", resume=True).state, first.state)
 
 
 def test_a_client_describes_its_data_only_where_it_was_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import logging
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -68,3 +69,28 @@ def test_a_defect_is_seen() -> None:
     fault = judge(Target("broken", lambda: [b"a"], read), b"b")
     assert isinstance(fault, Fault)
     assert fault.kind == "KeyError"
+
+
+def test_a_defect_is_kept_and_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def read(data: bytes) -> object:
+        return {b"a": 1}[data]
+
+    broken = Target("broken", lambda: [b"a"], read)
+    monkeypatch.setattr(long, "ROOT", tmp_path)
+    monkeypatch.setattr(long, "FOUND", tmp_path / "build" / "fuzz")
+    monkeypatch.setattr(long, "RESULTS", tmp_path / "rows")
+    monkeypatch.setattr(long, "TARGETS", {"broken": broken})
+    monkeypatch.setattr(sys, "argv", ["long.py", "--cases", "20", "--seconds", "60", "--seed", "5", "--no-row"])
+    with pytest.raises(SystemExit) as ended:
+        long.main()
+    said = capfd.readouterr()
+    assert ended.value.code == 1
+    assert not long.RESULTS.exists()
+    assert "python fuzz/long.py broken --cases 20 --seed 5" in said.out
+    (kept,) = (file for file in (long.FOUND / "broken").iterdir() if file.suffix != ".txt")
+    assert f"--again {kept.relative_to(tmp_path)}" in said.err
+    assert not long.again(broken, kept)
+    kept.write_bytes(b"a")
+    assert long.again(broken, kept)

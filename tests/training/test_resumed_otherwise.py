@@ -57,13 +57,33 @@ def test_another_device_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("began", "changed", "why"),
     [
-        (coterie.Privacy(noise=1.0), {"privacy": coterie.Privacy(noise=2.0)}, "cannot be made more or less private"),
-        (coterie.Privacy(noise=1.0), {"privacy": None}, "cannot be made more or less private"),
+        (
+            coterie.Privacy(noise=1.0),
+            {"privacy": coterie.Privacy(noise=2.0)},
+            "its privacy is noise=1.0, this run's is noise=2.0; .* cannot be made more or less private",
+        ),
+        (
+            coterie.Privacy(noise=1.0),
+            {"privacy": None},
+            "its privacy is epsilon=None, delta=1e-05, .*, this run's is not set; .* made more or less private",
+        ),
         (None, {"privacy": coterie.Privacy(noise=1.0)}, "cannot be made more or less private"),
-        (coterie.Privacy(noise=1.0), {"rounds": 3}, "found for its number of rounds"),
+        (
+            coterie.Privacy(noise=1.0),
+            {"rounds": 3},
+            r"this run has rounds=2, not 3: .* for its number of rounds, so leave the change \(--more, rounds\) out",
+        ),
     ],
 )
 def test_other_privacy_is_refused_with_the_reason(began: Any, changed: Any, why: str, tmp_path: Path) -> None:
     run(tmp_path / "a", privacy=began)
     with raises("checkpoint-mismatch", match=why):
         run(tmp_path / "a", **({"privacy": began} | changed), resume=True)
+
+
+def test_a_changed_option_of_a_group_is_said_as_it_is_written(tmp_path: Path) -> None:
+    run(tmp_path / "a", aggregator="median", attack={"kind": "alie"})
+    with raises("checkpoint-mismatch", match="its aggregator is name='median', this run's is name='krum';"):
+        run(tmp_path / "a", rounds=3, resume=True, aggregator="krum", attack={"kind": "alie"})
+    with raises("checkpoint-mismatch", match="its attack is kind='alie', this run's is kind='nan';"):
+        run(tmp_path / "a", rounds=3, resume=True, aggregator="median", attack={"kind": "nan"})

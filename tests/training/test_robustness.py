@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import coterie
 from conftest import make_federation, raises
+from coterie.core.local import Local
 from coterie.network.server.config import read as read_server
 from coterie.tools.cli.main import app
 from coterie.training.config import RunConfig, read
@@ -114,3 +115,24 @@ def test_hostile_newcomers_are_not_scored_either(newcomers: float) -> None:
     assert result.newcomers is not None
     scored = {*result.clients.ids.tolist(), *result.newcomers.clients.ids.tolist()}
     assert scored == set(range(10)) - set(result.attack.hostile)
+
+
+def test_who_was_quarantined_does_not_found_a_cluster_in_the_next_round(tmp_path: Path) -> None:
+    """StoCFL asks alone whom it has not met: two hostile clients that were quarantined among 24 come back as two."""
+    clients = coterie.federate("digits", coterie.data.Rotated(clients=24), seed=0)
+    settings: dict[str, Any] = {"seed": 0, "engine": "sequential", "attack": {"share": 0.1, "kind": "sign-flip"}}
+    method = coterie.StoCFL(local=Local(epochs=1))
+    open_door = coterie.run(method, clients, "linear", rounds=2, **settings)
+    hostile = torch.tensor(open_door.attack.hostile) if open_door.attack is not None else torch.empty(0)
+    assert len(hostile) == 2
+    founded = open_door.state.labels.at(hostile)
+    assert not torch.isin(founded, open_door.state.labels.at(open_door.clients.ids)).any()  # clusters of their own
+    settings |= {"aggregator": "geometric-median", "checkpoint_every": 1}
+    guarded = coterie.run(method, clients, "linear", rounds=3, **settings, out=tmp_path / "whole")
+    assert not guarded.state.labels.has(hostile).any()
+    assert len(guarded.state.centers) == len(open_door.state.centers) - 2
+    assert [event.defence and event.defence.quarantined for event in guarded.history] == [tuple(hostile.tolist())] * 3
+    coterie.run(method, clients, "linear", rounds=1, **settings, out=tmp_path / "half")
+    resumed = coterie.run(method, clients, "linear", rounds=3, **settings, out=tmp_path / "half", resume=True)
+    assert torch.equal(resumed.state.centers, guarded.state.centers)
+    assert not resumed.state.labels.has(hostile).any()

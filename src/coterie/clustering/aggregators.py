@@ -10,14 +10,22 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.robust import (
+    FEW,
+    apart_of,
     centered_clipping,
+    centered_shares,
     clipped_mean,
+    clipped_shares,
     coordinate_median,
+    distances_of,
     geometric_median,
+    geometric_shares,
     hostile_count,
     krum,
     mixed,
+    mixing,
     multi_krum,
+    products,
     trimmed_mean,
 )
 from coterie.core.constructors import dataclass
@@ -30,6 +38,7 @@ RuleName: TypeAlias = Literal[
 RULES: tuple[str, ...] = get_args(RuleName)
 ANYWHERE = ("trimmed-mean", "median", "krum", "multi-krum")  # the same wherever models are measured from
 CLIPPING = ("centered-clipping", "norm-clip")
+SUMS = ("geometric-median", *CLIPPING)  # sums of rows whose shares follow from the rows' inner products
 HEAVIEST = 4.0  # times the median weight of a cluster: over a network a client says itself how many samples it has
 
 
@@ -50,6 +59,8 @@ class Robust:
 
     def combine(self, rows: Tensor, weights: Tensor, radius: float) -> Tensor:
         """What the rule makes of a cluster's updates (n, P). radius: the norm to which clipping clips."""
+        if self.name in SUMS and (self.mix or not self.opposed) and len(rows) <= FEW:
+            return self._shares(products(rows), weights, radius).to(rows.dtype) @ rows
         f = hostile_count(self.share, len(rows))
         if not self.opposed:
             along = rows @ self._ruled(rows, weights, radius, f) > 0
@@ -57,6 +68,30 @@ class Robust:
                 f = max(0, f - int((~along).sum()))  # so many of the hostile ones are found
                 rows, weights = rows[along], weights[along]
         return self._ruled(mixed(rows, f, weights) if self.mix else rows, weights, radius, f)
+
+    def _shares(self, dots: Tensor, weights: Tensor, radius: float) -> Tensor:
+        """Of each row in what `combine` makes of them, from inner products: rows are long, and are looked at twice."""
+        n = len(dots)
+        f, kept = hostile_count(self.share, n), torch.arange(n)
+        if not self.opposed:
+            along = dots @ self._share(dots, weights, radius) > 0
+            if 2 * int(along.sum()) > n:
+                f, kept = max(0, f - int((~along).sum())), torch.nonzero(along)[:, 0]
+        dots, weights = dots[kept][:, kept], weights[kept]
+        if self.mix and f:
+            mix = mixing(distances_of(dots), f, weights)
+            found = self._share(mix @ dots @ mix.T, weights, radius) @ mix
+        else:
+            found = self._share(dots, weights, radius)
+        return torch.zeros(n, dtype=torch.float64).index_copy(0, kept, found)
+
+    def _share(self, dots: Tensor, weights: Tensor, radius: float) -> Tensor:
+        """Of each row in what the rule alone makes of them."""
+        if self.name == "norm-clip":
+            return clipped_shares(dots.diagonal().sqrt(), weights, radius)
+        if self.name == "geometric-median":
+            return geometric_shares(lambda share: apart_of(dots, share), weights, self.steps)
+        return centered_shares(lambda share: apart_of(dots, share), weights, radius, self.steps)
 
     @property
     def anywhere(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import torch
@@ -24,6 +26,15 @@ def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tens
     if theta is None:
         return empty
     return mean_by(torch.zeros(len(theta), dtype=torch.int64), models, weights, empty[None])[0]
+
+
+def mean_of_chain(links: Sequence[Fitted], empty: Tensor) -> Tensor:
+    """The mean (P,) of the models of clients of which each continued from the one before, the first from `empty`."""
+    ids, n, loss = (torch.cat([getattr(one, name) for one in links]) for name in ("ids", "n", "loss"))
+    models = torch.cat([one.models.double() for one in links])
+    order = ids.argsort()
+    whole = replace(links[0], ids=ids[order], n=n[order], loss=loss[order], sent=models[order])
+    return mean(whole, torch.ones(len(ids), dtype=torch.float64), empty).to(empty.dtype)
 
 
 def mean_by(labels: Tensor, models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tensor:

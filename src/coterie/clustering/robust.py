@@ -6,7 +6,8 @@ client in it; a rule that counts clients (median, Krum) has none, because a clie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 COLUMNS = 1 << 17  # numbers that are worked on at a time: larger blocks are new memory every time
 FEW = 256  # rows up to which all pairs are compared
 LEAST = 1e-12  # a distance below it counts as this
+Apart: TypeAlias = Callable[[Tensor], Tensor]  # how far each row is (n,) from the sum of share * rows, of shares (n,)
 
 
 def hostile_count(share: float, n: int) -> int:
@@ -57,11 +59,17 @@ def geometric_median(rows: Tensor, weights: Tensor, steps: int = 8, smoothing: f
     smoothing: a distance below it counts as this, so that no row is divided by zero.
     """
     dots = _dots(rows)
-    share = torch.zeros(len(rows), dtype=torch.float64)  # of each row in the middle
-    for _ in range(steps):
-        share = weights.double() / _apart(rows, share, dots).clamp(min=smoothing)
-        share = share / share.sum()
+    share = geometric_shares(lambda middle: _apart(rows, middle, dots), weights, steps, smoothing)
     return share.to(rows.dtype) @ rows
+
+
+def geometric_shares(apart: Apart, weights: Tensor, steps: int = 8, smoothing: float = 1e-6) -> Tensor:
+    """Of each row in its geometric median (n,); see there."""
+    share = torch.zeros(len(weights), dtype=torch.float64)
+    for _ in range(steps):
+        share = weights.double() / apart(share).clamp(min=smoothing)
+        share = share / share.sum()
+    return share
 
 
 def krum_scores(rows: Tensor, f: int) -> Tensor:
@@ -85,21 +93,31 @@ def multi_krum(rows: Tensor, f: int, weights: Tensor) -> Tensor:
 def centered_clipping(rows: Tensor, weights: Tensor, radius: float, steps: int = 1) -> Tensor:
     """The mean of rows clipped to a ball around a center, which moves to it, from zero (Karimireddy et al. 2021)."""
     dots = _dots(rows)
-    weigh = weights.double() / weights.double().sum()
-    share = torch.zeros(len(rows), dtype=torch.float64)  # of each row in the center
-    for _ in range(steps):
-        moved = weigh * (radius / _apart(rows, share, dots).clamp(min=LEAST)).clamp(max=1.0)
-        share = share * (1 - moved.sum()) + moved
+    share = centered_shares(lambda center: _apart(rows, center, dots), weights, radius, steps)
     return share.to(rows.dtype) @ rows
+
+
+def centered_shares(apart: Apart, weights: Tensor, radius: float, steps: int = 1) -> Tensor:
+    """Of each row in its centered clipping (n,); see there."""
+    weigh = weights.double() / weights.double().sum()
+    share = torch.zeros(len(weights), dtype=torch.float64)
+    for _ in range(steps):
+        moved = weigh * (radius / apart(share).clamp(min=LEAST)).clamp(max=1.0)
+        share = share * (1 - moved.sum()) + moved
+    return share
 
 
 def clipped_mean(rows: Tensor, weights: Tensor, radius: float) -> Tensor:
     """The weighted mean of rows that are scaled down to this norm where they are longer."""
-    norms = torch.linalg.vector_norm(rows, dim=1).double()
-    shorter = (radius / norms.clamp(min=LEAST)).clamp(max=1.0)
-    share = weights.double() / weights.double().sum()
-    clipped: Tensor = (share * shorter).to(rows.dtype) @ rows
+    share = clipped_shares(torch.linalg.vector_norm(rows, dim=1).double(), weights, radius)
+    clipped: Tensor = share.to(rows.dtype) @ rows
     return clipped
+
+
+def clipped_shares(norms: Tensor, weights: Tensor, radius: float) -> Tensor:
+    """Of each row of these norms in their clipped mean (n,); see there."""
+    shorter = (radius / norms.clamp(min=LEAST)).clamp(max=1.0)
+    return weights.double() / weights.double().sum() * shorter
 
 
 def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
@@ -111,12 +129,15 @@ def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
 def mixed(rows: Tensor, f: int, weights: Tensor) -> Tensor:
     """In each row's place the weighted mean of the n - f rows nearest to it, itself among them (NNM, Allouah et al.
     2023): where honest clients differ, their means differ less, and a rule can tell hostile ones."""
-    n = len(rows)
-    if f == 0:
-        return rows
-    near = squared_distances(rows).sort(dim=1, stable=True).indices[:, : n - f]
+    return rows if f == 0 else mixing(squared_distances(rows), f, weights).to(rows.dtype) @ rows
+
+
+def mixing(far: Tensor, f: int, weights: Tensor) -> Tensor:
+    """Of each row in each of the mixed ones (n, n), from their squared distances; see there."""
+    n = len(far)
+    near = far.sort(dim=1, stable=True).indices[:, : n - f]
     share = torch.zeros(n, n, dtype=torch.float64).scatter_(1, near, weights.double()[near])
-    return (share / share.sum(1, keepdim=True)).to(rows.dtype) @ rows
+    return share / share.sum(1, keepdim=True)
 
 
 def isolation(points: Tensor, others: int) -> Tensor:
@@ -126,13 +147,17 @@ def isolation(points: Tensor, others: int) -> Tensor:
 
 def squared_distances(rows: Tensor) -> Tensor:
     """Between all pairs of rows (n, n), by inner products from their mean."""
-    dots = _products(rows, rows.mean(0))
+    return distances_of(products(rows, rows.mean(0)))
+
+
+def distances_of(dots: Tensor) -> Tensor:
+    """Squared distances from inner products (n, n)."""
     squares = dots.diagonal()
     far = (squares[:, None] + squares[None] - 2 * dots).clamp(min=0)
     return far.fill_diagonal_(0)
 
 
-def _products(rows: Tensor, origin: Tensor | None = None) -> Tensor:
+def products(rows: Tensor, origin: Tensor | None = None) -> Tensor:
     """Inner products of all pairs (n, n), from an origin, summed up in double precision."""
     dots = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     many = max(1, COLUMNS // len(rows))
@@ -145,7 +170,7 @@ def _products(rows: Tensor, origin: Tensor | None = None) -> Tensor:
 
 def _dots(rows: Tensor) -> Tensor | None:
     """Inner products, with which distances from any mean of few rows cost nothing; None where there are many."""
-    return _products(rows) if len(rows) <= FEW else None
+    return products(rows) if len(rows) <= FEW else None
 
 
 def _apart(rows: Tensor, share: Tensor, dots: Tensor | None) -> Tensor:
@@ -153,6 +178,11 @@ def _apart(rows: Tensor, share: Tensor, dots: Tensor | None) -> Tensor:
     if dots is None:
         far: Tensor = torch.linalg.vector_norm(rows - share.to(rows.dtype) @ rows, dim=1)
         return far.double()
+    return apart_of(dots, share)
+
+
+def apart_of(dots: Tensor, share: Tensor) -> Tensor:
+    """The same from the inner products alone."""
     across = dots @ share
     return (dots.diagonal() - 2 * across + share @ across).clamp(min=0).sqrt()
 

@@ -89,7 +89,7 @@ class OptimizedMean:
 
     def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
         """Each cluster's model, moved by the optimizer where its clients answered."""
-        means = mean_by(labels, replace(reply, aggregator=self._inner), weights, empty)
+        means = mean_by(labels, replace(reply, aggregator=self._inner), weights, empty).to(empty.dtype)
         # Nobody answered for a cluster that is as it was. (With noise, labels must not tell: the private mean does.)
         moved, out = (means != empty).any(1), means.clone()
         for row in torch.nonzero(moved)[:, 0].tolist():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import difflib
 import errno
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -84,6 +85,15 @@ def of_the_machine(error: BaseException) -> CoterieError | None:
     if short or of_torch or isinstance(error, MemoryError):
         return CoterieError(
             "the memory is not enough; end other programs, or use fewer workers, a smaller model or smaller batches",
+            code="memory",
+        )
+    # A library in C that did not notice that it got no memory: CPython says that it failed without saying why, or that
+    # it went on all the same; and ctypes says it in its own words.
+    unnoticed = isinstance(error, SystemError) and re.search("(exception set|setting an exception)$", str(error))
+    if unnoticed or (type(error).__module__ == "ctypes" and "MemoryError" in str(error)):
+        return CoterieError(
+            f"a library failed ({error}); most often the memory is not enough: end other programs, or use fewer "
+            "workers, a smaller model or smaller batches",
             code="memory",
         )
     if not isinstance(error, OSError) or isinstance(error, ConnectionError) or error.errno is None:

@@ -9,7 +9,7 @@ found one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,7 @@ from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Missing
 from coterie.engines.screening import SMALLEST, more_steps, norms, screen, without
 
+AGAIN = f"update quarantined: one of before was not accepted, and of fewer than {SMALLEST} answers none can be judged"
 LENGTH = 4096  # numbers that stand for a longer model when distances of many are compared
 
 
@@ -38,11 +39,16 @@ class Guarded:
 
 
 def guard(
-    tasks: Sequence[Task], replies: Sequence[Reply], rule: Robust, measured: Mapping[int, Tensor] | None = None
+    tasks: Sequence[Task],
+    replies: Sequence[Reply],
+    rule: Robust,
+    measured: Mapping[int, Tensor] | None = None,
+    before: Collection[int] = (),
 ) -> Guarded:
-    """Reject, quarantine and scale down, in this order. Cohorts of fewer than five are left as they are.
+    """Reject, quarantine and scale down, in this order. Fewer than five answers cannot be judged: they are left as they
+    are, but for those of clients that were rejected or quarantined before.
 
-    measured: norms of these replies that are known already (see `screening.screen`).
+    measured: norms of these replies that are known already (see `screening.screen`). before: those clients.
     """
     screened = screen(tasks, replies, rule.reject, 0.0, "aggregator.reject", measured)
     long = screened.rejected
@@ -51,6 +57,7 @@ def guard(
     for task, reply in zip(tasks, left, strict=True):
         if isinstance(task, Fit) and isinstance(reply, Fitted):
             far |= {client: Missing(client, _why(rule)) for client in _isolated(reply, rule)}
+            far |= {client: Missing(client, AGAIN) for client in _unjudged(reply, before)}
     left = [without(reply, list(far)) for reply in left]
     clipped: set[int] = set()
     for i, (task, reply) in enumerate(zip(tasks, left, strict=True)):
@@ -64,6 +71,12 @@ def guard(
     return Guarded(
         tuple(left), tuple(lost[c] for c in sorted(lost)), tuple(sorted(far)), tuple(sorted(clipped - set(lost)))
     )
+
+
+def _unjudged(reply: Fitted, before: Collection[int]) -> list[int]:
+    """Of too few answers to judge, those of clients that were not accepted before: they would come in now, as a method
+    asks alone whom it has not met."""
+    return [client for client in reply.ids.tolist() if client in before] if len(reply.ids) < SMALLEST else []
 
 
 def _why(rule: Robust) -> str:

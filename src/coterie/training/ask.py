@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,15 +45,17 @@ class RoundAsk:
         names: Sequence[str] | None = None,
         aggregator: Aggregator | None = None,
         rule: Robust | None = None,
+        before: Collection[int] = (),
     ) -> None:
         """update_bound, scale: see `screening.screen`; 0 accepts every update. names: of all clients, by id.
 
-        aggregator: takes the place of the means of this round; None: they are plain. rule: see `quarantine.guard`.
+        aggregator: takes the place of the means of this round; None: they are plain. rule, before: see
+        `quarantine.guard`.
         """
-        self._engine, self._cohort = engine, cohort
+        self._engine, self.cohort = engine, cohort
         self._seed, self._round, self._quorum, self._keep = seed, round, quorum, keep
         self._bound, self._scale, self._names, self._aggregator = update_bound, scale, names, aggregator
-        self._rule = rule
+        self._rule, self._before = rule, before
         self._measured: Mapping[int, Tensor] = {}  # norms of the updates of the visit that is looked at
         self._next = 0 if keep else EVALUATION
         self._gone = gone if gone is not None else torch.empty(0, dtype=torch.int64)
@@ -76,7 +78,7 @@ class RoundAsk:
                 )
         single = isinstance(task, Task)
         tasks: tuple[Task, ...] = (task,) if isinstance(task, Task) else tuple(task)
-        wanted = torch.cat([self._cohort if t.on is None else t.on for t in tasks]).unique()
+        wanted = torch.cat([self.cohort if t.on is None else t.on for t in tasks]).unique()
         if not len(wanted) and not all(isinstance(one, Evaluate) for one in tasks):
             raise NoAnswerError(f"round {self._round + 1}: no client was drawn")
         tasks = tuple(self._narrow(t, wanted) for t in tasks)
@@ -124,9 +126,9 @@ class RoundAsk:
 
     def _narrow(self, task: Task, wanted: Tensor) -> Task:
         """If the tasks of a visit are for different clients, each names its clients."""
-        if task.on is not None or len(wanted) == len(self._cohort):
+        if task.on is not None or len(wanted) == len(self.cohort):
             return task
-        return dataclasses.replace(task, on=self._cohort)
+        return dataclasses.replace(task, on=self.cohort)
 
     def _screened(self, tasks: Sequence[Task], outcome: Outcome) -> Outcome:
         """Without the replies of clients whose update is too large: they are missing, with the reason."""
@@ -142,7 +144,7 @@ class RoundAsk:
         """What a robust aggregator lets a method see (see `quarantine.guard`)."""
         if self._rule is None:
             return outcome
-        found = guard(tasks, outcome.replies, self._rule, self._measured)
+        found = guard(tasks, outcome.replies, self._rule, self._measured, {*self._before, *self.rejected})
         self.quarantined.update(found.quarantined)
         self.clipped.update(found.clipped)
         self._note_rejected(found.rejected)
@@ -165,7 +167,7 @@ class RoundAsk:
 
     def _check_quorum(self) -> None:
         """Check the quorum over the whole round: a visit to a single client does not depend on that client alone."""
-        meant = max(len(self._cohort), len(self.asked))
+        meant = max(len(self.cohort), len(self.asked))
         answered = meant - len(self.missing)
         needed = math.ceil(self._quorum * meant - 1e-9)
         if answered < needed:

@@ -167,13 +167,7 @@ def load(
         if key == "data" and earlier is not None and earlier(theirs.get(key, "")):
             continue
         if key in theirs and not agrees(theirs[key], mine):
-            its, here = _differing(theirs[key], mine)
-            raise CoterieError(
-                f"{path}: belongs to another run: its {key} is {its}, this run's is {here}; "
-                f"{KEPT_BECAUSE.get(key, 'a resumed run keeps its settings')}, so leave the change out or choose "
-                "another directory",
-                code="checkpoint-mismatch",
-            )
+            raise CoterieError(f"{path}: {_mismatch(key, theirs[key], mine)}", code="checkpoint-mismatch")
     memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
     try:
         parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
@@ -234,13 +228,34 @@ def agrees(theirs: str, mine: str) -> bool:
     return not left
 
 
+def _mismatch(key: str, theirs: str, mine: str) -> str:
+    """Why a checkpoint that says `theirs` of itself is not one of this run."""
+    if key == "rounds":
+        return (
+            f"this run has rounds={theirs}, not {mine}: {KEPT_BECAUSE[key]}, so leave the change (--more, rounds) out, "
+            f"or begin another run of {mine} rounds in another directory"
+        )
+    its, here = _differing(theirs, mine)
+    why = KEPT_BECAUSE.get(key, "a resumed run keeps its settings")
+    return (
+        f"belongs to another run: its {key} is {its}, this run's is {here}; {why}, so leave the change out or choose "
+        "another directory"
+    )
+
+
 def _differing(theirs: str, mine: str) -> tuple[str, str]:
     """Of two descriptions only the parameters that differ, where they have the same ones: k=3 and k=5."""
     ones, others = (re.split(r"[,()]\s*", text) for text in (theirs, mine))
     if len(ones) != len(others):
-        return theirs, mine
+        return _shown([theirs]), _shown([mine])
     apart = [(a, b) for a, b in zip(ones, others, strict=True) if a != b]
-    return ", ".join(a for a, _ in apart), ", ".join(b for _, b in apart)
+    return _shown([a for a, _ in apart]), _shown([b for _, b in apart])
+
+
+def _shown(parts: Sequence[str]) -> str:
+    """Parts of a description as a user writes them: epsilon=8.0, where a group of settings has {'epsilon': 8.0."""
+    text = re.sub(r"'(\w+)': ", r"\1=", ", ".join(parts))
+    return "not set" if text == "None" else text.removeprefix("{").removesuffix("}")
 
 
 def state_types(template: object, method: object) -> set[type]:

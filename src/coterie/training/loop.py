@@ -56,6 +56,7 @@ class Progress(Generic[State]):
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
     ledger: Ledger | None = None  # what privacy has cost so far
     moments: Moments = field(default_factory=dict)  # of the server optimizer
+    turned_away: set[int] = field(default_factory=set)  # clients whose update was ever rejected or quarantined
 
     def is_over(self, rounds: int) -> bool:
         """Whether there is no further round: all are done, it was stopped early, or the privacy budget is spent."""
@@ -121,12 +122,14 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
 def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
     """One round: train, evaluate if it is due, tell, and write a checkpoint if one is due."""
     outcome = do_round(
-        *(run, progress.state, sampler, progress.done), progress.largest_update, progress.ledger, progress.moments
+        *(run, progress.state, sampler, progress.done),
+        *(progress.largest_update, progress.ledger, progress.moments, progress.turned_away),
     )
     progress.state, progress.ledger, progress.moments = outcome.state, outcome.ledger, outcome.moments
     if (suspect := outlier(outcome.fits, run.settings.update_bound)) is not None:
         suspects.append(suspect)
     progress.attempts.append(outcome.event.attempts)
+    progress.turned_away.update(outcome.event.rejected)
     progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
     to_evaluate = sampler.to_evaluate(progress.attempts)
     event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
@@ -164,7 +167,9 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
         run.directory.ledger = ledger
     stopping = EarlyStopping(settings, before)
     moments = {} if run.directory is None else run.directory.moments
-    return Progress(*(state, done, before, attempts, largest, stopping), saved=done, ledger=ledger, moments=moments)
+    away = {client for event in before for client in event.rejected}
+    found = Progress(*(state, done, before, attempts, largest, stopping), saved=done, ledger=ledger, moments=moments)
+    return replace(found, turned_away=away)
 
 
 def _evaluate_round(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -48,11 +49,13 @@ def do_round(
     largest_update: float,
     ledger: Ledger | None = None,
     moments: Moments | None = None,
+    before: Collection[int] = (),
 ) -> RoundOutcome[State]:
     """Round t, counted from 0. It is repeated with other clients while fewer than the quorum answer.
 
     largest_update: the largest median norm of earlier rounds' updates, see `RoundAsk`. ledger: what privacy has cost
-    so far, where the run has any; then updates are clipped, not screened. moments: of the server optimizer.
+    so far, where the run has any; then updates are clipped, not screened. moments: of the server optimizer. before:
+    clients that were rejected or quarantined in earlier rounds.
     """
     began, settings = time.perf_counter(), job.settings
     for attempt in range(settings.retries + 1):
@@ -62,7 +65,7 @@ def do_round(
         robust = None if settings.aggregator is None else RobustMean(settings.aggregator)
         means = Means(job, moments or {})
         bound = settings.update_bound if ledger is None else 0.0
-        ask = _ask_of(job, cohort, sampler, attempt, bound, largest_update, means.around(robust))
+        ask = _ask_of(job, cohort, sampler, attempt, bound, largest_update, means.around(robust), before)
         private = None if ledger is None else PrivateAsk(ask, ledger, t, attempt, means.around)
         job.engine.memory.begin()
         try:
@@ -117,6 +120,7 @@ def _ask_of(
     update_bound: float,
     largest_update: float,
     aggregator: Aggregator | None,
+    before: Collection[int],
 ) -> RoundAsk:
     """What carries the method's questions to the cohort."""
     return RoundAsk(
@@ -128,6 +132,7 @@ def _ask_of(
         names=sampler.names,
         aggregator=aggregator,
         rule=job.settings.aggregator,
+        before=before,
     )
 
 

@@ -175,8 +175,7 @@ class RunDirectory:
             (self.path / "checkpoints").rmdir()
 
     def _go_on(self, fresh: Any, memory: Memory) -> tuple[Any, int]:
-        found = self.saves()
-        if not found:
+        if not (found := self.saves()):
             return fresh, 0
         try:
             history = lineage.read(self.path)
@@ -184,6 +183,7 @@ class RunDirectory:
             last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs, earlier, self._model)
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
+        privacy_record.check_whole(self._settings, self._clients, damaged)
         for file in damaged:
             self._say(f"{file}: damaged; the run continues after round {last.round}, from the checkpoint before it")
             with writing(file):

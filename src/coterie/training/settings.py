@@ -85,6 +85,11 @@ class Settings:
             raise ValueError("evaluate_whom: met is everyone met so far; leave evaluate_on at 1.0")
         if self.privacy is not None and self.aggregator is not None:
             raise ValueError("privacy: a robust aggregator looks at all updates at once, which is not accounted for")
+        if self.privacy is not None and self.stop_after is not None:
+            raise ValueError(
+                "privacy: stop_after ends the run by the validation losses of single clients, which is not accounted "
+                "for; leave it out"
+            )
         if self.sampling == "poisson" and isinstance(self.participation, int):
             raise ValueError("sampling: poisson draws each client with a chance; write participation as a share (0.1)")
         return self

@@ -21,6 +21,9 @@ from coterie.tools.dashboard.app import make_app
 from coterie.tools.dashboard.downloads import formats
 from coterie.tools.dashboard.markdown import to_html
 from coterie.tools.dashboard.server import protect
+from coterie.tools.dashboard.words import about_run
+from coterie.tools.report.figures import KINDS
+from coterie.tools.report.record import read_run
 
 NAMES = ("Ada", "Bea", "<b>Cleo", "Dora")
 
@@ -154,3 +157,32 @@ def test_a_request_that_no_page_sends_is_refused(client: Any, body: str) -> None
         "/_dash-update-component", data=body, content_type="application/json", base_url="http://127.0.0.1"
     )
     assert answer.status_code == 400
+
+
+def test_what_privacy_has_cost_every_client_is_shown(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for _ in range(8)]
+    found = coterie.run(
+        *("fedavg", Federation.from_arrays(clients), "linear"),
+        rounds=3,
+        participation=4,
+        seed=1,
+        out=tmp_path / "private",
+        privacy=coterie.Privacy(noise=2.0, smallest=1.0),
+    )
+    assert found.privacy is not None
+    kept = json.loads((tmp_path / "private" / "privacy.json").read_text())["clients"]
+    assert len(set(kept.values())) > 1, "all clients took part equally often: the test would see nothing"
+    record = read_run(tmp_path / "private")
+    said = str(about_run("private", record))
+    assert f"{found.privacy.epsilon:.3g}" in said
+    pictures = {kind.name for kind in KINDS if kind.draw(record, theme="light") is not None}
+    assert pictures >= {"epsilon", "epsilon-clients"}
+    browser = make_app(tmp_path).server.test_client()
+    table = get(browser, "/download/assignments.csv", run="private").text.splitlines()
+    assert table[0].endswith(",epsilon")
+    for line in table[1:]:
+        client, spent = line.split(",")[0], float(line.split(",")[-1])
+        assert spent == pytest.approx(kept[client])
+        page = get(browser, "/client", run="private", client=client).text
+        assert f"<dt>privacy spent (epsilon)</dt><dd>{kept[client]:.3g}</dd>" in page

@@ -32,18 +32,21 @@ FIT = Fit(All(W), local=Local())
 
 def plan_of(*, noise: float = 0.0, signals: float = 0.0, **changes: Any) -> PrivacyPlan:
     releases = changes.pop("releases", Releases())
-    settings = Privacy(noise=noise, smallest=changes.pop("smallest", 1.0), sketch=2)
+    settings = Privacy(noise=noise, smallest=changes.pop("smallest", 1.0), clip=changes.pop("clip", 1.0), sketch=2)
     plan = PrivacyPlan(settings, releases, 10, 1 if releases.any_signal else 0, noise, signals, None, 5)
     return dataclasses.replace(plan, **changes)
 
 
-def private(plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, attempt: int = 0) -> PrivateAsk:
+def private(
+    plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, round: int = 0, attempt: int = 0
+) -> PrivateAsk:
     script: Any = ScriptedAsk(*answers)
     script.asked, script.missing = set(), {}
     calls = script.__call__
 
     class Script:
         asked: ClassVar[set[int]] = {1, 2, 3}
+        cohort: ClassVar[Tensor] = torch.tensor([1, 2, 3])
         missing: ClassVar[dict[int, Any]] = {3: None}
 
         def __call__(self, task: Any) -> Any:
@@ -51,7 +54,7 @@ def private(plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, atte
             return calls(task)
 
     ask: Any = Script()
-    return PrivateAsk(ask, ledger or Ledger(plan), 0, attempt)
+    return PrivateAsk(ask, ledger or Ledger(plan), round, attempt)
 
 
 def nobody(_: Any) -> Any:
@@ -68,18 +71,15 @@ def test_the_mean_is_of_clipped_updates_and_every_client_weighs_the_same() -> No
 
 
 def test_sums_and_counts_get_the_noise_of_the_plan() -> None:
-    plan = plan_of(noise=2.0, key=9)
+    plan = plan_of(noise=2.0, key=5)
     ask = private(plan, [fitted({1: [1.0, 1.0], 2: [1.3, 1.4]})])
     found = mean(ask(FIT), torch.ones(2), empty=W)
     # The noise of a sum is 2 sqrt(10/9), of the count three times that: 1/4 = 9/40 + 1/40.
     assert plan.sum_noise**-2 + plan.count_noise**-2 == pytest.approx(0.25)
-    drawn, counted = (
-        noise((1, 2), 2 * math.sqrt(10 / 9), 9, 0, 0, 0, 0)[0],
-        noise((1,), 6 * math.sqrt(10 / 9), 9, 0, 0, 0, 1),
-    )
-    count = float(2 + counted)
-    sums = torch.tensor([0.3, 0.4]).double() + drawn
-    wanted = W + (sums / count if count >= 1 else torch.zeros(2)).float()
+    drawn = noise((1, 2), 2 * math.sqrt(10 / 9), 5, 0, 0, 0, 0)[0]
+    count = float(2 + noise((1,), 6 * math.sqrt(10 / 9), 5, 0, 0, 0, 1))
+    assert count > 2, "with a count below 1 the model would stay, and nothing would be seen"
+    wanted = W + ((torch.tensor([0.3, 0.4]).double() + drawn) / count).float()
     torch.testing.assert_close(found, wanted)
 
 
@@ -161,6 +161,50 @@ def test_single_models_are_shown_once_as_noisy_sketches() -> None:
     again = private(plan, [fitted({1: [4.0, 5.0], 2: [1.3, 1.4]})], ledger=ask.ledger)
     assert torch.equal(again(FIT).models, W.expand(2, 2))  # the plan is used up: the start alone
     assert again.ledger.signals.at(torch.tensor([1, 2])).tolist() == [1, 1]
+
+
+def test_every_round_and_every_attempt_draws_noise_of_its_own() -> None:
+    """Who saw the same noise twice would take the difference, and have none."""
+    releases = Releases(means=2, signals=lambda *_: 2, models=True, sketches=True, votes=True)
+    plan = plan_of(noise=1.0, smallest=0.0, signals=0.5, releases=releases, most_signals=9)
+    same = Fitted(torch.tensor([1]), torch.tensor([1]), torch.zeros(1), W[None].clone(), None, torch.zeros(1, 2))
+    seen: dict[str, list[tuple[float, ...]]] = {"mean": [], "model": [], "sketch": [], "vote": []}
+    for round, attempt in ((0, 0), (1, 0), (0, 1)):
+        ask = private(plan, [same], [scored({1: [0.0, 9.0]})], round=round, attempt=attempt)
+        reply = ask(dataclasses.replace(FIT, sketch=2))
+        seen["model"].append(tuple((reply.models[0] - W).tolist()))
+        seen["sketch"].append(tuple(reply.sketch[0].tolist()))
+        seen["vote"].append(tuple((ask(Score(torch.zeros(2, 2))).scores[0] + torch.tensor([1.0, 0.0])).tolist()))
+        for _ in range(2):
+            empty = torch.zeros(400, 2)  # of so many clusters some have a noisy count of 1
+            seen["mean"].append(tuple(mean_by(torch.tensor([0]), reply, torch.ones(1), empty).flatten().tolist()))
+    for what, drawn in seen.items():
+        assert len(set(drawn)) == len(drawn), what
+        assert all(any(one) for one in drawn), what
+    assert not set(seen["model"]) & {*seen["sketch"], *seen["vote"]}
+
+
+def test_noise_is_relative_to_the_clip() -> None:
+    """With four times the clip, all that is released is four times as long, its noise too; counts and votes are not."""
+    releases = Releases(signals=lambda *_: 2, models=True, sketches=True, votes=True, descriptions=True)
+    found: list[tuple[Tensor, ...]] = []
+    for clip in (1.0, 4.0):
+        plan = plan_of(noise=0.5, key=12, signals=0.5, clip=clip, releases=releases, most_signals=9)
+        ids, n = torch.tensor([1]), torch.tensor([1])
+        update = 7.0 * torch.tensor([[3.0, 4.0]])  # clipped either way
+        fits = Fitted(ids, n, torch.zeros(1), W + update, None, update)
+        ask = private(plan, [fits], [Described(ids, n, update)], [scored({1: [0.0, 9.0]})])
+        reply = ask(dataclasses.replace(FIT, sketch=2))
+        moved = (mean(reply, torch.ones(1), empty=W) - W).double()
+        described = ask(Describe("labels", 2)).rows[0].double()
+        found.append((moved, (reply.models - W)[0].double(), reply.sketch[0].double(), described))
+        found.append((ask(Score(torch.zeros(2, 2))).scores[0],))
+        assert ask.ledger.signals.at(ids).tolist() == [4]  # a sketch, a description, a look at the model, a vote
+    (small, vote, large, other) = found
+    assert bool(small[0].any()), "the noisy count is large enough for this key"
+    for one, four in zip(small, large, strict=True):
+        torch.testing.assert_close(4 * one, four, rtol=1e-5, atol=1e-5)
+    assert torch.equal(vote[0], other[0])
 
 
 def test_two_sketches_of_a_visit_are_one_release_with_more_noise() -> None:

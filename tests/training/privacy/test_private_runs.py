@@ -13,6 +13,7 @@ import torch
 
 import coterie
 from conftest import raises
+from coterie.clustering.averaging import mean, weigh
 from coterie.core.cohort import Roster
 from coterie.core.errors import StoppedError
 from coterie.core.local import Local
@@ -25,8 +26,8 @@ from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
 from coterie.training.going_back import go_back
 from coterie.training.privacy.accountant import Gaussian, PoissonGaussian, epsilon_of
-from coterie.training.privacy.declarations import DECLARED, declared, looks
-from coterie.training.privacy.plan import plan
+from coterie.training.privacy.declarations import DECLARED, Releases, declared, looks
+from coterie.training.privacy.plan import budget, plan
 from coterie.training.privacy.settings import Privacy
 from coterie.training.round_history import line_of
 from coterie.training.round_history import read as read_rounds
@@ -79,6 +80,21 @@ def test_the_noise_of_a_method_with_signals_leaves_room_for_them(clients: coteri
     assert epsilon_of(everything, 1e-5) == pytest.approx(8.0, abs=1e-2)
     # A fifth of the precision is for the signals.
     assert 2 / made.signal_noise**2 == pytest.approx(0.25 * 20 / made.noise**2)
+
+
+@pytest.mark.parametrize("coins", [True, False])
+def test_two_means_a_round_cost_two(coins: bool) -> None:
+    """Of the same cohort: together they are one Gaussian of half the variance, which is subsampled once."""
+
+    class Twice(coterie.FedAvg):
+        releases = Releases(means=2)
+
+    sampling: dict[str, Any] = {"sampling": "poisson", "participation": 0.3} if coins else {}
+    made = budget(Twice(local=LOCAL), Settings(rounds=5, privacy=private(), **sampling), 0, simulated=True)
+    both = made.noise / math.sqrt(2)
+    whole = epsilon_of((PoissonGaussian(0.3, both, 5) if coins else Gaussian(both, 5),), 1e-5)
+    assert 7.99 < whole <= 8.0
+    assert (made.amplified_epsilon(5) if coins else made.epsilon(5, 0)) == pytest.approx(whole, abs=1e-3)
 
 
 def test_looks_of_halves_are_as_planned(clients: coterie.Federation) -> None:
@@ -265,6 +281,26 @@ def test_a_method_that_asks_for_more_than_it_declares_is_refused(clients: coteri
         coterie.run(Curious(local=LOCAL), clients, "linear", rounds=1, privacy=private())
 
 
+def test_clients_that_were_not_drawn_cannot_be_asked_where_sampling_amplifies(clients: coterie.Federation) -> None:
+    """Amplification is for those who take part by a coin that nobody sees."""
+
+    class Everyone(coterie.FedAvg):
+        releases = DECLARED[coterie.FedAvg]
+
+        def round(self, w: Any, cohort: Any, ask: Any) -> Any:
+            reply = ask(coterie.Fit(coterie.All(w), local=self.local, on=cohort.roster.ids))
+            return mean(reply, weigh(reply, "size"), empty=w)
+
+    settings: dict[str, Any] = {"rounds": 1, "privacy": private(noise=1.0, epsilon=None)}
+    coins: dict[str, Any] = {"sampling": "poisson", "participation": 0.2}
+    with raises("privacy-unaccounted", match="not drawn for the round"):
+        coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, **coins)
+    found = coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, participation=0.2).history[0].privacy
+    assert found is not None
+    assert not found.amplified
+    assert [many for _, many in found.clients] == [12]  # everyone has answered, so everyone is charged
+
+
 def test_running_statistics_are_refused(clients: coterie.Federation) -> None:
     net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
     with raises("privacy-model"):
@@ -280,6 +316,7 @@ def test_settings() -> None:
         ["privacy.clip=1"],
         ["privacy={epsilon: 1, noise: 1}"],
         ["sampling=poisson", "participation=5"],
+        ["privacy={epsilon: 1}", "validation=0.1", "stop_after=2"],  # when it ends would tell of single clients
     ):
         with raises("config-invalid-value"):
             read(None, words)

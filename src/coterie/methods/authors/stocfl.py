@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.clustering.averaging import Weighting
+from coterie.clustering.averaging import Weighting, mean_of_chain
 from coterie.clustering.labels import by_first_member
 from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.merging import merge_recomputing
@@ -69,12 +69,12 @@ class StoCFLAuthors(StoCFL):
         """The global model: each client continues from the result of the one before; the mean of all results."""
         if self.global_update == "parallel" or fit.on is None:
             return super().train(fit, shared, omega, ask)
-        reply, last, total, many = ask(fit), omega, torch.zeros_like(omega, dtype=torch.float64), 0
+        reply, last, found = ask(fit), omega, list[Fitted]()
         for client in fit.on.split(1):
             with contextlib.suppress(NoAnswerError):
-                last = ask(dataclasses.replace(shared, start=All(last), on=client)).models[0]
-                total, many = total + last, many + 1
-        return reply, (total / many).to(omega.dtype) if many else omega
+                found.append(ask(dataclasses.replace(shared, start=All(last), on=client)))
+                last = found[-1].models[0]
+        return reply, mean_of_chain(found, omega) if found else omega
 
     def cluster(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
         """As StoCFL; clusters are compared, and their models chosen, by the authors' rules."""

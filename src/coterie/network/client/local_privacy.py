@@ -4,7 +4,9 @@ The guarantee is against the server and everyone else, for any two data sets tha
 sketches of a visit are clipped and get Gaussian noise together; a choice among clusters is a randomised response, made
 before training starts from it. How many samples there are is a number that the client makes up; its losses are left
 out. What cannot be made private (scores, evaluations, descriptions) is refused. The number of visits is counted here,
-on disk, before an answer is sent; after the last one that was planned, the client refuses to answer.
+on disk, before an answer is sent; after the last one that was planned, the client refuses to answer. An error while it
+computes on its data depends on the data, and a server could ask so that it does: nothing of it leaves the client, which
+then sends the noise alone.
 
 No message of the server can change any of this: it is a setting of the client's own program.
 """
@@ -15,22 +17,23 @@ import dataclasses
 import json
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import Tensor
 
-from coterie.client.answers import Answer, FitAnswer
+from coterie.client.answers import Answer, FitAnswer, VisitResult
 from coterie.client.resolve import Resolver
 from coterie.core.constructors import dataclass
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
-from coterie.core.references import All, Best, Row
+from coterie.core.references import All, Best, Row, personal_of
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
@@ -97,9 +100,15 @@ def read_local_privacy(text: str) -> LocalPrivacy:
 class PrivacyGuard:
     """Makes the answers of one client private, and counts its visits in a file that survives it."""
 
-    def __init__(self, settings: LocalPrivacy, place: Path, rng: np.random.Generator | None = None) -> None:
-        """rng: for tests; otherwise the operating system's randomness, which nobody can foresee."""
-        self.settings, self._file = settings, place / FILE
+    def __init__(
+        self,
+        settings: LocalPrivacy,
+        place: Path,
+        rng: np.random.Generator | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """rng: for tests; otherwise the operating system's randomness, which nobody can foresee. say: to the user."""
+        self.settings, self._file, self._say = settings, place / FILE, say
         self._rng = rng or np.random.default_rng(secrets.randbits(256))
         self.visits = self._read()
 
@@ -121,8 +130,33 @@ class PrivacyGuard:
                 f"{self._file}: cannot be read, so nobody knows what was spent", code="local-privacy"
             ) from None
 
+    def visit(
+        self,
+        tasks: Sequence[Task | None],
+        resolver: Resolver,
+        carry_out: Callable[[Sequence[Task | None]], VisitResult],
+    ) -> VisitResult:
+        """What the tasks come to, made private. carry_out: computes on the data.
+
+        Whether that went well, the server does not learn: what cannot be computed is an update of nothing.
+        """
+        prepared = self.prepared(tasks, resolver)
+        try:
+            done = carry_out(prepared)
+        except Exception as error:
+            self._say(f"the server is sent noise alone, because this failed: {error}")
+            keeps = any(isinstance(task, Fit) and _keeps(task) for task in prepared)
+            done = VisitResult(tuple(map(_nothing, prepared)), {"nothing": torch.zeros(1)} if keeps else {})
+        return dataclasses.replace(done, answers=self.private(prepared, done.answers))
+
     def prepared(self, tasks: Sequence[Task | None], resolver: Resolver) -> tuple[Task | None, ...]:
         """The tasks with choices made: a randomised response in place of the best. Others are checked."""
+        chosen = sum(isinstance(task, Fit) and isinstance(task.start, Best) for task in tasks)
+        if chosen > 1:  # each would be a release of its own, and one per visit is accounted for
+            raise CoterieError(
+                f"this client's local privacy makes one choice in a visit, the server asks for {chosen}",
+                code="local-privacy",
+            )
         return tuple(None if task is None else self._prepared(task, resolver) for task in tasks)
 
     def _prepared(self, task: Task, resolver: Resolver) -> Task:
@@ -138,32 +172,28 @@ class PrivacyGuard:
                 "not be clipped",
                 code="local-privacy",
             )
-        if not isinstance(task.start, Best):
-            return task
-        options = len(task.start.centers)
+        return self._chosen(task, task.start, resolver) if isinstance(task.start, Best) else task
+
+    def _chosen(self, task: Fit, start: Best, resolver: Resolver) -> Fit:
+        options = len(start.centers)
         if options > self.settings.choices:
             raise CoterieError(
                 f"this client's local privacy allows a choice of {self.settings.choices} models, the server asks for "
                 f"one of {options} (--local-privacy choices={options})",
                 code="local-privacy",
             )
-        row = resolver.resolve(task.start)[1]
-        if self._rng.random() < self.settings.random:
-            row = int(self._rng.integers(options))
-        assert row is not None
-        return dataclasses.replace(task, start=Row(task.start.centers[row], row))
+        try:
+            best = resolver.resolve(start)[1]
+        except Exception as error:  # it depends on the data, so it must not show
+            self._say(f"no model could be chosen: {error}")
+            best = 0
+        assert best is not None
+        row = int(self._rng.integers(options)) if self._rng.random() < self.settings.random else best
+        return dataclasses.replace(task, start=Row(start.centers[row], row, start.personal))
 
     def private(self, tasks: Sequence[Task | None], answers: Sequence[Answer | None]) -> tuple[Answer | None, ...]:
         """The answers as they may leave the client. The visit is counted first, on disk."""
-        if self.visits >= self.settings.visits:
-            raise CoterieError(
-                f"this client's privacy budget is spent: it was for {self.settings.visits} visits", code="local-privacy"
-            )
-        self.visits += 1
-        found = {"settings": dataclasses.asdict(self.settings), "visits": self.visits}
-        found |= {"noise": self.settings.noise, "random": self.settings.random}
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(self._file, json.dumps(found | {"epsilon": self.settings.spent(self.visits)}, indent=1) + "\n")
+        self._count()
         fits = [answer for answer in answers if isinstance(answer, FitAnswer)]
         together = sum((one.theta is not None) + (one.sketch is not None) for one in fits)
         deviation = 2 * self.settings.clip * math.sqrt(together) * self.settings.noise
@@ -171,6 +201,22 @@ class PrivacyGuard:
             self._answer(task, answer, deviation) if isinstance(task, Fit) and isinstance(answer, FitAnswer) else None
             for task, answer in zip(tasks, answers, strict=True)
         )
+
+    def _count(self) -> None:
+        """One more visit. Another process with the same directory may have counted some in the meantime."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self._file.with_suffix(".lock")):
+            self.visits = max(self.visits, self._read())
+            if self.visits >= self.settings.visits:
+                raise CoterieError(
+                    f"this client's privacy budget is spent: it was for {self.settings.visits} visits",
+                    code="local-privacy",
+                )
+            self.visits += 1
+            found = {"settings": dataclasses.asdict(self.settings), "visits": self.visits}
+            found |= {"noise": self.settings.noise, "random": self.settings.random}
+            found["epsilon"] = self.settings.spent(self.visits)
+            write_durably(self._file, json.dumps(found, indent=1) + "\n")
 
     def _answer(self, task: Fit, answer: FitAnswer, deviation: float) -> FitAnswer:
         assert isinstance(task.start, All | Row)
@@ -186,3 +232,19 @@ class PrivacyGuard:
     def _noisy(self, vector: Tensor, deviation: float) -> Tensor:
         drawn = torch.from_numpy(self._rng.standard_normal(len(vector))) * deviation
         return (clipped(vector[None], self.settings.clip)[0] + drawn).to(vector.dtype)
+
+
+def _keeps(task: Fit) -> bool:
+    """Whether a client that trains so keeps something of it."""
+    return task.save is not None or task.keeps_optimizer or (personal_of(task.start) is not None and task.keep)
+
+
+def _nothing(task: Task | None) -> FitAnswer | None:
+    """The answer of a client that has not moved from where it started."""
+    if not isinstance(task, Fit):
+        return None
+    assert isinstance(task.start, All | Row)
+    start = task.start.theta
+    sketch = None if task.sketch is None else torch.zeros(task.sketch, dtype=start.dtype)
+    row = task.start.row if isinstance(task.start, Row) else None
+    return FitAnswer(0, 0.0, start.clone() if task.send else None, row, sketch)

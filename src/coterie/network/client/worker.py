@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -149,9 +149,11 @@ class ClientWorker:
                 self._save_model(runner, request, kept)
             else:
                 self._save_model(runner, request, kept)  # which stays here; an evaluation is then refused
-                tasks = self.guard.prepared(request.tasks, runner.resolver(request.client, data, kept))
-                done = runner.visit(tasks, request.client, data, kept, request.moment)
-                done = replace(done, answers=self.guard.private(tasks, done.answers))
+                done = self.guard.visit(
+                    request.tasks,
+                    runner.resolver(request.client, data, kept),
+                    lambda tasks: runner.visit(tasks, request.client, data, kept, request.moment),
+                )
         wrote = None
         if request.keep and done.keeps:
             wrote = next_version(request.moment.round, request.base)

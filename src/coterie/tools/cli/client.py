@@ -98,7 +98,7 @@ def _guard(text: str, place: Path) -> PrivacyGuard:
     from coterie.training.privacy.accountant import require_accounting
 
     require_accounting()
-    guard = PrivacyGuard(read_local_privacy(text), place)
+    guard = PrivacyGuard(read_local_privacy(text), place, say=_say)
     asked = guard.settings
     _say(
         f"local privacy: epsilon {asked.epsilon:g} at delta {asked.delta:g} for {asked.visits} visits, "

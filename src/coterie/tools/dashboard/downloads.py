@@ -25,7 +25,7 @@ def formats() -> list[str]:
 
 
 def assignments(record: RunRecord) -> str:
-    """A table of the clients: cluster and scores. Numbers that a client does not have stay empty."""
+    """A table of the clients: cluster and scores, and epsilon in a run with privacy. What is not known stays empty."""
     clients = record.clients
     if clients is None:
         raise CoterieError(f"{record.name}: has not been evaluated yet", code="run-not-evaluated")
@@ -34,6 +34,8 @@ def assignments(record: RunRecord) -> str:
         for name in ("samples", "loss", "accuracy", "macro_f1", "rmse", "mae", "r2")
         if not np.isnan(values := getattr(clients, name)).all()
     }
+    if record.epsilon:
+        scores["epsilon"] = np.array([record.epsilon.get(client, np.nan) for client in clients.ids.tolist()])
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["client", "name", "cluster", *scores])

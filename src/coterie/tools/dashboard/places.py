@@ -63,7 +63,9 @@ def client_page(key: str, record: RunRecord, client: int, explain: Callable[[], 
         return
     place, cluster = int(row[0]), int(clients.cluster[row[0]])
     scores = zip(_names(record), _scores(record, place), strict=True)
-    yield _numbers([("cluster", _cluster(key, cluster)), ("test samples", _short(clients.samples[place])), *scores])
+    spent = [("privacy spent (epsilon)", f"{record.epsilon[client]:.3g}")] if client in record.epsilon else []
+    about = [("cluster", _cluster(key, cluster)), ("test samples", _short(clients.samples[place])), *scores, *spent]
+    yield _numbers(about)
     yield _files(key, client=client)
     yield "<h3>Why it is in its cluster</h3>"
     try:

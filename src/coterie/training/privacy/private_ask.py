@@ -88,6 +88,9 @@ class PrivateAsk:
             what = "sketches of single updates"
         elif isinstance(task, Describe) and not allowed.descriptions:
             what = f"descriptions of single clients' data (Describe {task.kind})"
+        elif self._plan.amplified and task.on is not None and not bool(torch.isin(task.on, self._ask.cohort).all()):
+            # Amplification is for clients that nobody knows to take part. These would have been picked.
+            what = "clients that were not drawn for the round (on=...)"
         if what:
             raise CoterieError(
                 f"privacy: the method asks for {what}, which its declaration does not account for",

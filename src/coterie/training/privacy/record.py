@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.clients import Clients
+from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
+from coterie.data.federation import Federation
 from coterie.training.events import RoundDone
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.settings import Settings
@@ -42,6 +44,17 @@ def kept(path: Path, ledger: Ledger, clients: Clients) -> dict[str, Any]:
     return ledger.packed()
 
 
+def check_whole(settings: Settings, clients: Clients, damaged: Sequence[Path]) -> None:
+    """Refuse to go on from an older checkpoint than the newest: what was released after it would be forgotten. In a
+    simulation the same noise is drawn again, so nothing more is released."""
+    if damaged and settings.privacy is not None and not isinstance(clients, Federation):
+        raise CoterieError(
+            f"{damaged[0]}: damaged, and it has what the rounds since the checkpoint before it have cost the clients; "
+            "a run with privacy cannot go on without. Restore this file, or begin another run",
+            code="privacy-budget",
+        )
+
+
 def _number(epsilon: float) -> float | None:
     return None if math.isinf(epsilon) else epsilon
 
@@ -49,7 +62,7 @@ def _number(epsilon: float) -> float | None:
 def spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
     """A warning where a run has fewer rounds than it was to have."""
     done = history[-1].round if history else settings.rounds
-    if settings.privacy is None or settings.stop_after is not None or done >= settings.rounds:
+    if settings.privacy is None or done >= settings.rounds:
         return ()
     return (
         f"privacy: the budget is spent after {done} of {settings.rounds} rounds, because rounds that were repeated "
