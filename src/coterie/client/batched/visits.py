@@ -51,6 +51,7 @@ class BatchedTaskRunner(TaskRunner):
         self.layers = layers_of(model) if whole else None
         self.stacked = stack_models(model) if whole else None
         self.lanes = LanesNetworks(model) if self._may_compile(model, compute) else None
+        self.networks.outputs = self._outputs
         mapped = whole and not compute.compile and self.layers is None and not self.placement.host
         self.mapped = MappedTraining(self.networks.trained, self.blocks) if mapped else None
 
@@ -132,10 +133,13 @@ class BatchedTaskRunner(TaskRunner):
 
     def logits(self, thetas: Tensor, x: Tensor) -> Tensor:
         """The logits (G, n, outputs) of models (G, P)."""
+        return self._outputs(thetas.unbind(0), x)
+
+    def _outputs(self, thetas: Sequence[Tensor], x: Tensor) -> Tensor:
         network = self._in_lanes(x)
-        if network is not None and thetas.dtype == torch.float32:
-            return network.outputs(thetas, x)
-        return torch.stack([self.networks.frozen.load(theta).logits(x) for theta in thetas])
+        if network is None or not all(network.reads(theta) for theta in thetas):
+            return self.networks.by_network(thetas, x)
+        return network.outputs(torch.stack(list(thetas)), x)
 
     def _in_lanes(self, x: Tensor) -> LanesNetwork | None:
         return None if self.lanes is None or x.dtype != torch.float32 else self.lanes.of(tuple(x.shape[1:]))

@@ -41,7 +41,7 @@ def library() -> ctypes.CDLL | None:
     found.gradient.restype = ctypes.c_double
     found.gradient.argtypes = [
         *(Pointer, Int, Pointer, Pointer, Int, Pointer, Int, Pointer),
-        *(Pointer, Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer),
+        *(Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer),
     ]
     found.outputs.restype = None
     found.outputs.argtypes = [

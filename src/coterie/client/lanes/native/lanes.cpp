@@ -5,20 +5,35 @@
 
 enum Kind { CONVOLUTION, ACTIVATION, DENSE };
 
-static void take(const Op& first, const Batch& b, const float* x, const Int* rows, Int samples) {
-    const Int size = first.channels * first.height * first.width;
-    for (Int k = 0; k < b.blocks; k++) {
-        float* into = reinterpret_cast<float*>(b.at(k, first.in.at));
-        for (int n = 0; n < LANES; n++) {
-            const Int number = k * LANES + n;
-            const float* from = number < samples ? x + (rows ? rows[number] : number) * size : nullptr;
-            for (Int c = 0; c < first.channels; c++)
-                for (Int y = 0; y < first.height; y++) {
-                    float* row = into + (c * first.in.channel + y * first.in.row) * LANES + n;
-                    const float* own = from ? from + (c * first.height + y) * first.width : nullptr;
-                    for (Int i = 0; i < first.width; i++) row[i * LANES] = own ? own[i] : 0.0f;
-                }
+struct Images {      // samples as they lie: channels first or last, or in any other order
+    const float* x;
+    const Int* rows;  // which of them; null: in their order
+    Int sample, channel, row, column;  // how far apart
+};
+
+// All lanes of a place one after another: their samples are read side by side, and a place is written once.
+template <bool FULL>
+static void take_block(const Op& first, const Images& images, const float* const* from, int inside, float* into) {
+    for (Int y = 0; y < first.height; y++)
+        for (Int c = 0; c < first.channels; c++) {
+            float* row = into + (c * first.in.channel + y * first.in.row) * LANES;
+            const Int at = c * images.channel + y * images.row;
+            for (Int i = 0; i < first.width; i++, row += LANES)
+                for (int n = 0; n < LANES; n++) row[n] = FULL || n < inside ? from[n][at + i * images.column] : 0.0f;
         }
+}
+
+static void take(const Op& first, const Batch& b, const Images& images, Int begin, Int samples) {
+    for (Int k = 0; k < b.blocks; k++) {
+        const float* from[LANES];
+        const Int left = samples - k * LANES;
+        for (int n = 0; n < LANES; n++) {
+            const Int number = begin + k * LANES + (n < left ? n : 0);
+            from[n] = images.x + (images.rows ? images.rows[number] : number) * images.sample;
+        }
+        float* into = reinterpret_cast<float*>(b.at(k, first.in.at));
+        left < LANES ? take_block<false>(first, images, from, int(left), into)
+                     : take_block<true>(first, images, from, LANES, into);
     }
 }
 
@@ -97,7 +112,7 @@ Int lanes() { return LANES; }
 // The gradient (parameters) of a batch, into `grad`; returns its loss. theta: its BatchNorm statistics move.
 // part: samples computed at a time, a multiple of the lanes; all of them, where a BatchNorm looks at the whole batch.
 double gradient(const Op* ops, Int many, float* theta, float* grad, Int parameters, float* room, Int stride, float* common,
-                float* scratch, const float* x, const Int* rows, Int samples, Int part, const Int* classes, const float* values,
+                float* scratch, const Images* images, Int samples, Int part, const Int* classes, const float* values,
                 const float* offset, const float* weights) {
     std::memset(grad, 0, size_t(parameters) * sizeof(float));
     const Target whole = {classes, values, offset, weights};
@@ -106,9 +121,9 @@ double gradient(const Op* ops, Int many, float* theta, float* grad, Int paramete
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
         const Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, theta, grad, common, reinterpret_cast<V*>(scratch)};
-        take(ops[0], b, x, rows + first, some);
+        take(ops[0], b, *images, first, some);
         forward(ops, many, b, some, theta, false);
-        loss += losses(ops[many - 1], b, whole, rows + first, some, samples);
+        loss += losses(ops[many - 1], b, whole, images->rows + first, some, samples);
         backward(ops, many, b, some);
     }
     return loss;
@@ -117,13 +132,13 @@ double gradient(const Op* ops, Int many, float* theta, float* grad, Int paramete
 // The outputs of several models for the same samples in evaluation, (models, samples, outputs).
 // common: `each` floats of each model.
 void outputs(const Op* ops, Int many, const float* thetas, Int models, Int size, float* room, Int stride, float* common,
-             Int each, const float* x, Int samples, Int part, float* out) {
+             Int each, const Images* images, Int samples, Int part, float* out) {
     const Op& last = ops[many - 1];
     for (Int g = 0; g < models; g++) prepare(ops, many, thetas + g * size, common + g * each, false);
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
         Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, thetas, nullptr, common, nullptr};
-        take(ops[0], b, x + first * ops[0].channels * ops[0].height * ops[0].width, nullptr, some);
+        take(ops[0], b, *images, first, some);
         for (Int g = 0; g < models; g++, b.theta += size, b.common += each) {
             forward(ops, many, b, some, nullptr, g > 0);
             for (Int n = 0; n < some; n++) {
