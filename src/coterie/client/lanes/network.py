@@ -30,7 +30,7 @@ class Images(ctypes.Structure):
     def of(cls, x: Tensor, rows: Tensor | None = None) -> Images:
         """These rows of images (n, channels, height, width) or signals (n, channels, length)."""
         stride = x.stride() if x.ndim == 4 else (*x.stride()[:2], 0, x.stride(2))
-        return cls(x.data_ptr(), _pointer(rows), *stride)
+        return cls(x.data_ptr(), pointer(rows), *stride)
 
 
 class LanesNetwork:
@@ -81,7 +81,7 @@ class LanesNetwork:
             *(program.ops, len(program.ops), theta.data_ptr(), grad.data_ptr(), self.parameters),
             *(self.room.data_ptr(), program.stride, self.common.data_ptr(), self.scratch.data_ptr()),
             *(ctypes.byref(images), n, part),
-            *(_pointer(t) for t in (samples.classes, samples.values, samples.offset, samples.weights)),
+            *(pointer(t) for t in (samples.classes, samples.values, samples.offset, samples.weights)),
         )
         return found
 
@@ -124,7 +124,8 @@ class _Samples:
         self.values = None if loss == "cross_entropy" else y
 
 
-def _pointer(tensor: Tensor | None) -> int | None:
+def pointer(tensor: Tensor | None) -> int | None:
+    """Where its numbers are; null for none."""
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -157,7 +158,7 @@ class LanesNetworks:
             return None
         largest = 2 * (len(y) if local.batch == "full" else min(local.batch, len(y)))  # a remainder may join it
         outputs, classes = network.program.outputs, network.loss == "cross_entropy"
-        labels = _labels_fit(y, outputs) if classes else y.dtype == torch.float32 and y.numel() == len(y) * outputs
+        labels = labels_fit(y, outputs) if classes else y.dtype == torch.float32 and y.numel() == len(y) * outputs
         numbers = [x, training.start, *(t for t in (training.offset, training.weights) if t is not None)]
         plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in numbers)
         shaped = training.offset is None or training.offset.shape == (len(y), outputs)
@@ -166,6 +167,6 @@ class LanesNetworks:
         return network if labels and plain and shaped and weighted and whole and network.fits(largest) else None
 
 
-def _labels_fit(y: Tensor, outputs: int) -> bool:
+def labels_fit(y: Tensor, outputs: int) -> bool:
     """Whether all labels are classes; torch names the others."""
     return y.dtype == torch.int64 and y.ndim == 1 and int(y.min()) >= 0 and int(y.max()) < outputs

@@ -2,6 +2,7 @@
 #include "activation.h"
 #include "convolution.h"
 #include "dense.h"
+#include "target.h"
 
 enum Kind { CONVOLUTION, ACTIVATION, DENSE };
 
@@ -52,47 +53,15 @@ static void forward(const Op* ops, Int many, const Batch& b, Int samples, float*
     }
 }
 
-struct Target {
-    const Int* classes;     // or
-    const float* values;    // (n, outputs)
-    const float* offset;    // (n, outputs), added to the outputs; may be null
-    const float* weights;   // (n,); may be null
-};
-
 // The sum of the losses of a batch's samples, each by its share; puts the slopes of the outputs in their place.
 static double losses(const Op& last, const Batch& b, const Target& t, const Int* rows, Int samples, Int whole) {
-    const Int outputs = last.filters;
     double total = 0;
     for (Int k = 0; k < b.blocks; k++) {
         float* z = reinterpret_cast<float*>(b.at(k, last.out.at));
         float* d = reinterpret_cast<float*>(b.at(k, last.slope_out.at));
-        std::memset(d, 0, size_t(outputs) * sizeof(V));
-        for (int n = 0; n < LANES && k * LANES + n < samples; n++) {
-            const Int row = rows ? rows[k * LANES + n] : k * LANES + n;
-            const float share = (t.weights ? t.weights[row] : 1.0f) / float(whole);
-            float top = -INFINITY;
-            for (Int o = 0; o < outputs; o++) {
-                float& v = z[o * LANES + n];
-                if (t.offset) v += t.offset[row * outputs + o];
-                if (!(v <= top)) top = v;
-            }
-            if (!t.classes) {
-                double squares = 0;
-                for (Int o = 0; o < outputs; o++) {
-                    const float off = z[o * LANES + n] - t.values[row * outputs + o];
-                    squares += double(off) * off;
-                    d[o * LANES + n] = 2.0f * off / float(outputs) * share;
-                }
-                total += share * squares / double(outputs);
-                continue;
-            }
-            float sum_of = 0;
-            for (Int o = 0; o < outputs; o++) sum_of += d[o * LANES + n] = std::exp(z[o * LANES + n] - top);
-            for (Int o = 0; o < outputs; o++) d[o * LANES + n] *= share / sum_of;
-            const Int label = t.classes[row];
-            d[label * LANES + n] -= share;
-            total += double(share) * (std::log(sum_of) + top - z[label * LANES + n]);
-        }
+        std::memset(d, 0, size_t(last.filters) * sizeof(V));
+        for (int n = 0; n < LANES && k * LANES + n < samples; n++)
+            total += loss_of(t, rows[k * LANES + n], whole, z + n, d + n, last.filters, LANES);
     }
     return total;
 }
