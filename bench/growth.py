@@ -51,7 +51,7 @@ METHOD_NAMES = ("fedavg", "ifca", "wecfl", "stocfl")
 CLUSTERS = (2, 5, 10, 20, 50)
 WIDTHS = (13, 133, 1_333, 13_333, 133_333)  # hidden units: about 10^3 to 10^7 parameters
 COHORTS = (100, 1_000, 10_000)  # clients in a round, of 20,000
-MEETS = {"fedavg": 13, "stocfl": 13, "halves": 13}  # hidden units of the methods' models
+MEETS = {"fedavg": 13, "stocfl": 13}  # hidden units of the methods' models
 USUAL = ("clients", "clusters", "model")
 ALLOWED = 1.5  # how much a round may cost more with 10^6 clients than with 10^3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -82,7 +82,7 @@ def point(name: str, clients: int, k: int, hidden: int, rounds: int, engine: str
     settings = Settings(participation=per_round, rounds=rounds)
     new = torch.randperm(clients, generator=torch.Generator().manual_seed(0))[: rounds * per_round].split(per_round)
     seconds, cpu = [], []
-    making, _ = engine_named(engine, None, model, data, local, per_round)
+    making, _ = engine_named(engine, 1 if engine == "batched" else None, model, data, local, per_round)
     with making as made, one_thread():
         state = method.init(model, data.roster, generator(0, Purpose.INIT))
         for t in range(rounds):
