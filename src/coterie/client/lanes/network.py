@@ -19,7 +19,7 @@ ROOM = 1 << 27  # bytes of a batch beyond which it is not computed here
 
 
 class Images(ctypes.Structure):
-    """Samples as they lie in memory, and which of them: see native/lanes.cpp."""
+    """Samples as they lie in memory, and which of them: see native/take.h."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("x", "rows")),

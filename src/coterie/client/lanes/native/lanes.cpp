@@ -2,41 +2,10 @@
 #include "activation.h"
 #include "convolution.h"
 #include "dense.h"
+#include "take.h"
 #include "target.h"
 
 enum Kind { CONVOLUTION, ACTIVATION, DENSE };
-
-struct Images {      // samples as they lie: channels first or last, or in any other order
-    const float* x;
-    const Int* rows;  // which of them; null: in their order
-    Int sample, channel, row, column;  // how far apart
-};
-
-// All lanes of a place one after another: their samples are read side by side, and a place is written once.
-template <bool FULL>
-static void take_block(const Op& first, const Images& images, const float* const* from, int inside, float* into) {
-    for (Int y = 0; y < first.height; y++)
-        for (Int c = 0; c < first.channels; c++) {
-            float* row = into + (c * first.in.channel + y * first.in.row) * LANES;
-            const Int at = c * images.channel + y * images.row;
-            for (Int i = 0; i < first.width; i++, row += LANES)
-                for (int n = 0; n < LANES; n++) row[n] = FULL || n < inside ? from[n][at + i * images.column] : 0.0f;
-        }
-}
-
-static void take(const Op& first, const Batch& b, const Images& images, Int begin, Int samples) {
-    for (Int k = 0; k < b.blocks; k++) {
-        const float* from[LANES];
-        const Int left = samples - k * LANES;
-        for (int n = 0; n < LANES; n++) {
-            const Int number = begin + k * LANES + (n < left ? n : 0);
-            from[n] = images.x + (images.rows ? images.rows[number] : number) * images.sample;
-        }
-        float* into = reinterpret_cast<float*>(b.at(k, first.in.at));
-        left < LANES ? take_block<false>(first, images, from, int(left), into)
-                     : take_block<true>(first, images, from, LANES, into);
-    }
-}
 
 // What is made of a model once, however many samples it computes.
 static void prepare(const Op* ops, Int many, const float* theta, float* common, bool training) {
