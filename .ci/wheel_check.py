@@ -25,6 +25,8 @@ NEEDED = (
     "coterie/tools/dashboard/assets/style.css",
     "coterie/network/flower/app_template/pyproject.toml",
     "coterie/client/lanes/native/lanes.cpp",
+    "coterie/client/lanes/native/regression.cpp",
+    "coterie/client/lanes/native/take.h",
     "coterie/client/lanes/native/vectors.h",
 )
 

@@ -1,10 +1,13 @@
 """How cost grows: with the number of clients there are, with the number of clusters, with the size of the model.
 
-Always 100 clients a round. Clients are index arrays into one small shared pool of samples, so a million of them fit;
+100 clients a round, unless their number is what grows. Clients are index arrays into one small shared pool of samples,
+so a million of them fit;
 what is measured is what the driver, the method and the engine do in a round, without evaluation. Every point runs in a
 process of its own; its time is the best round after the first ones, in which methods find clusters. Where there are
 enough clients, every round meets new ones, so that a small roster is not flattered by clients already known (StoCFL
 takes a gradient of everyone it has not met). Growth is judged by CPU time, which a busy machine disturbs least.
+Two axes are not part of a usual run: `cohort` (up to 10,000 clients in a round) and `met` (a run that meets 100,000
+clients, 1,000 new ones a round: what its first rounds cost, and its last).
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ CLIENTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 METHOD_NAMES = ("fedavg", "ifca", "wecfl", "stocfl")
 CLUSTERS = (2, 5, 10, 20, 50)
 WIDTHS = (13, 133, 1_333, 13_333, 133_333)  # hidden units: about 10^3 to 10^7 parameters
+COHORTS = (100, 1_000, 10_000)  # clients in a round, of 20,000
+MEETS = {"fedavg": 13, "stocfl": 13}  # hidden units of the methods' models
+USUAL = ("clients", "clusters", "model")
 ALLOWED = 1.5  # how much a round may cost more with 10^6 clients than with 10^3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 
@@ -76,7 +82,7 @@ def point(name: str, clients: int, k: int, hidden: int, rounds: int, engine: str
     settings = Settings(participation=per_round, rounds=rounds)
     new = torch.randperm(clients, generator=torch.Generator().manual_seed(0))[: rounds * per_round].split(per_round)
     seconds, cpu = [], []
-    making, _ = engine_named(engine, None, model, data, local, per_round)
+    making, _ = engine_named(engine, 1 if engine == "batched" else None, model, data, local, per_round)
     with making as made, one_thread():
         state = method.init(model, data.roster, generator(0, Purpose.INIT))
         for t in range(rounds):
@@ -101,6 +107,8 @@ def point(name: str, clients: int, k: int, hidden: int, rounds: int, engine: str
         "best": min(rest),
         "median": statistics.median(rest),
         "cpu": min(cpu[after]),
+        "cpu_early": statistics.median(cpu[after][:5]),
+        "cpu_late": statistics.median(cpu[after][-5:]),
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
 
@@ -167,7 +175,7 @@ def draw(result: Json, path: Path) -> None:
 
 
 def main(
-    axes: Annotated[str, typer.Option(help="which of clients, clusters, model")] = "clients,clusters,model",
+    axes: Annotated[str, typer.Option(help="which of clients, clusters, model, cohort, met")] = ",".join(USUAL),
     methods: Annotated[str, typer.Option(help="for the axis of clients")] = ",".join(METHOD_NAMES),
     most: Annotated[int, typer.Option(help="largest number of clients")] = CLIENTS[-1],
     rounds: Annotated[int, typer.Option(help="rounds of each point")] = 8,
@@ -179,7 +187,7 @@ def main(
     if one:
         print(json.dumps(point(*json.loads(one))))
         return
-    result: Json = {"machine": machine(), "engine": engine, "clients": [], "clusters": [], "model": []}
+    result: Json = {"machine": machine(), "engine": engine} | {axis: [] for axis in (*USUAL, "cohort", "met")}
     words = ("best ms", "median", "CPU ms", "rounds/s", "first")
     print(f"{'method':8}{'clients':>10}{'K':>5}{'parameters':>12} " + "".join(f"{w:>9}" for w in words) + f"{'GiB':>8}")
     chosen = axes.split(",")
@@ -193,11 +201,21 @@ def main(
     if "model" in chosen:
         for hidden in WIDTHS:
             result["model"].append(apart("fedavg", 1_000, 1, hidden, rounds, engine, FEWER))
+    if "cohort" in chosen:
+        for per_round in COHORTS:
+            result["cohort"].append(apart("fedavg", 20_000, 1, 128, 4, engine, per_round))
+    if "met" in chosen:
+        for name, hidden in MEETS.items():
+            found = apart(name, 100_000, 1, hidden, 100, engine, 1_000)
+            result["met"].append(found)
+            early, late = (found[key] * 1e3 for key in ("cpu_early", "cpu_late"))
+            print(f"{'':8}CPU ms of a round: {early:.0f} at first, {late:.0f} at last")
     result["verdict"] = violations(result["clients"], engine)
     print("\n".join(result["verdict"]))
     out.mkdir(parents=True, exist_ok=True)
     (out / "growth.json").write_text(json.dumps(result, indent=1))
-    draw(result, out / "growth")
+    if any(result[axis] for axis in USUAL):
+        draw(result, out / "growth")
 
 
 if __name__ == "__main__":

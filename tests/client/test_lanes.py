@@ -174,6 +174,9 @@ def test_many_samples_and_any_strides() -> None:
     apart = training.x.permute(3, 0, 2, 1).contiguous().permute(1, 3, 2, 0)
     assert not apart.is_contiguous()
     assert torch.equal(network.outputs(thetas.T.contiguous().T, apart), expected)
+    for layout in (torch.contiguous_format, torch.channels_last):  # these are read many numbers at a time
+        laid = training.x.contiguous(memory_format=layout)
+        assert torch.equal(network.outputs(thetas, laid), expected)
     strided = replace(training, x=apart, y=training.y.repeat_interleave(2)[::2], rng=np.random.default_rng(1))
     assert torch.equal(network.train(strided, 1).theta, plain)
     assert network.outputs(thetas[:1], training.x[:0]).shape == (1, 0, 4)

@@ -10,6 +10,7 @@ import torch
 
 import coterie
 from coterie.client.lanes.library import library
+from coterie.client.visit import Networks
 from coterie.core.local import Local
 from coterie.data.federation import Federation
 from coterie.zoo import CNN
@@ -43,6 +44,7 @@ def network() -> Any:
         coterie.Ditto(local=LOCAL),
         coterie.FedEM(k=2, local=LOCAL),
         coterie.StoCFL(local=LOCAL),
+        coterie.FeSEMCAM(base=coterie.FeSEM(k=2), warmup=1, local=LOCAL),
     ],
     ids=lambda method: type(method).__name__,
 )
@@ -54,6 +56,15 @@ def test_runs_agree_with_the_sequential_engine(method: Any) -> None:
     )
     assert torch.allclose(plain.clients.loss, compiled.clients.loss, rtol=1e-3)
     np.testing.assert_array_equal(plain.assignments, compiled.assignments)
+
+
+def test_frozen_logits_of_a_training_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("by torch")
+
+    monkeypatch.setattr(Networks, "by_network", refused)
+    method = coterie.FeSEMCAM(base=coterie.FeSEM(k=2), warmup=1, local=LOCAL)
+    coterie.run(method, images(), network, rounds=2, engine="batched", workers=1)  # stops where every client fails
 
 
 def test_the_number_of_processes_changes_no_bits() -> None:

@@ -145,8 +145,10 @@ def test_work_by_hand() -> None:
 
 
 def test_processes_only_for_a_long_run_and_no_more_than_cores_and_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, local = named_model("mlp", {}, FEDERATION), Local(epochs=5, batch=8)
-    assert choose(model, FEDERATION, local, Sizes(12, 5), 4).workers == 1
+    model, local = named_model("mlp", {}, FEDERATION), Local(epochs=100, batch=8)
+    assert choose(model, FEDERATION, local, Sizes(12, 1), 4).workers == 1
+    short = Local(epochs=5, batch=8)  # rounds so short that messages would take as long
+    assert choose(model, FEDERATION, short, Sizes(12, 50_000), 4).workers == 1
     assert choose(model, FEDERATION, local, Sizes(12, 50_000), 4).workers == 4
     assert choose(model, FEDERATION, local, Sizes(3, 50_000), 4).workers == 3
     own = choose(Model.of(Own), FEDERATION, local, Sizes(12, 50_000), 4)

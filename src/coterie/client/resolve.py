@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -12,13 +15,17 @@ from coterie.core.objective import sample_losses
 from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Personal, Pick, Posterior, Ref, Row, walk
 from coterie.core.replica import Replica
 
+Outputs: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
+
 
 class Resolver:
     """Resolves references for one client. Predictions are cached: the tasks of a visit often use the same models."""
 
-    def __init__(self, replica: Replica, client: int, data: ClientData, keeps: dict[str, Tensor]) -> None:
-        """replica: the network for predictions; models are loaded into it one after another."""
-        self.replica, self.client, self.data, self.keeps = replica, client, data, keeps
+    def __init__(
+        self, replica: Replica, client: int, data: ClientData, keeps: dict[str, Tensor], outputs: Outputs
+    ) -> None:
+        """replica: the network for predictions; outputs: those (G, n, outputs) of models for samples."""
+        self.replica, self.client, self.data, self.keeps, self.outputs = replica, client, data, keeps, outputs
         self.written: dict[str, Tensor] = {}  # what the client keeps of this visit
         # (K, n, outputs) of the training samples, by the ids of the centers and of what is personal of them.
         self.center_outputs: dict[tuple[int, int | None], Tensor] = {}
@@ -127,8 +134,7 @@ class Resolver:
         key = id(centers), None if personal is None else id(personal)
         if key not in self.center_outputs:
             x, _ = self.data.train
-            models = [self.compared(center, personal) for center in centers]
-            self.center_outputs[key] = torch.stack([self.replica.load(model).logits(x) for model in models])
+            self.center_outputs[key] = self.outputs([self.compared(center, personal) for center in centers], x)
         logits = self.center_outputs[key]
         return logits if given is None else logits + self.logits(given)
 
@@ -169,7 +175,7 @@ class Resolver:
             if isinstance(ref, Best):  # to choose it, the logits of all were computed
                 self.model_outputs[ref] = self.center_logits(ref.centers, None, ref.personal)[row].clone()
             else:
-                self.model_outputs[ref] = self.replica.load(theta).logits(self.data.train[0]).clone()
+                self.model_outputs[ref] = self.outputs([theta], self.data.train[0])[0]
         return self.model_outputs[ref]
 
     def class_logs(self, shares: Tensor | None, losses: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from coterie.client.data import ClientData, samples_of
 from coterie.client.describe import described
 from coterie.client.evaluation import answers_of
 from coterie.client.placement import Placement
-from coterie.client.resolve import Resolver, votes
+from coterie.client.resolve import Outputs, Resolver, votes
 from coterie.client.training import LocalTraining, TrainingResult, train
 from coterie.client.updates import Proximal
 from coterie.core.client_table import ByClient
@@ -42,7 +42,12 @@ class Networks:
         with torch.inference_mode(mode=False):  # a client may train before it predicts
             self.trained = model.replica(compute)
         self.frozen = model.replica(compute)  # to predict with while the other one trains
+        self.outputs: Outputs = self.by_network
         self.placement = Placement(compute)
+
+    def by_network(self, thetas: Sequence[Tensor], x: Tensor) -> Tensor:
+        """What models predict, one after another: how `outputs` does it, unless an engine knows a faster way."""
+        return torch.stack([self.frozen.load(theta).logits(x) for theta in thetas])
 
 
 class ClientVisit(Resolver):
@@ -51,7 +56,7 @@ class ClientVisit(Resolver):
     def __init__(
         self, networks: Networks, client: int, data: ClientData, keeps: dict[str, Tensor], moment: Moment
     ) -> None:
-        super().__init__(networks.frozen, client, data, keeps)
+        super().__init__(networks.frozen, client, data, keeps, networks.outputs)
         self.networks, self.moment = networks, moment
         self._tuned: dict[tuple[int, int], Tensor] = {}  # by the address of what is shared, and the id of the rest
 
@@ -208,7 +213,7 @@ class ClientVisit(Resolver):
         """Predict for the samples of a split, and compare with their labels."""
         resolved = [self.resolve(ref) for ref in task.models]
         x, y = self.samples(task)
-        logits = torch.stack([self.replica.load(theta).logits(x) for theta, _ in resolved]) if len(y) else None
+        logits = self.outputs([theta for theta, _ in resolved], x) if len(y) else None
         return self.evaluate_logits(task, resolved, logits, y)
 
     def samples(self, task: Evaluate) -> tuple[Tensor, Tensor]:
@@ -241,9 +246,7 @@ class ClientVisit(Resolver):
 
     def predict(self, task: Evaluate, x: Tensor) -> Tensor:
         """What the client's model, or its models together, predict for these inputs."""
-        return self.combine(
-            task, torch.stack([self.replica.load(self.resolve(ref)[0]).logits(x) for ref in task.models])
-        )
+        return self.combine(task, self.outputs([self.resolve(ref)[0] for ref in task.models], x))
 
     def combine(self, task: Evaluate, logits: Tensor) -> Tensor:
         """One prediction (n, outputs) out of those of several models."""

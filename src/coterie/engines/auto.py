@@ -21,6 +21,7 @@ from coterie.data.federation import Federation
 
 LARGE = 1 << 25  # bytes of a client's training samples: beyond, copies of many clients' samples are not made
 WORTH = 2e10  # multiply-adds of a whole run, from which on other processes are worth starting: a few seconds
+ROUND = 1e9  # ... of a round: below, what goes to other processes and back takes as long as they save
 STEP_TOGETHER = 1e5  # what a step costs beside its multiply-adds, in multiply-adds, where clients train together ...
 STEP_ALONE = 1e6  # ... and where they train one by one
 USES = 10  # how often a sample uses each number of a network with convolutions: LeNet and the common CNNs, 7 to 10
@@ -54,7 +55,8 @@ def choose(
     arithmetic, why = _arithmetic(model, federation)
     if begun in ("batched", "sequential") and begun != arithmetic:
         arithmetic, why = begun, "as the run began"
-    large = work(model, federation, local, sizes) >= WORTH
+    whole = work(model, federation, local, sizes)
+    large = whole >= WORTH and whole >= ROUND * sizes.rounds
     many = min(cores, sizes.per_round) if large and _may_fork() else 1
     if arithmetic == "batched":
         return Choice("batched", many, why)

@@ -23,10 +23,14 @@ from coterie.client.updates import proximal_factors
 MARGIN = 0.75  # share of the multiplications of direct training above which the copies do not pay
 
 
+def multiplications(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> int:
+    """Of this way, for a client with n samples, given the total number of samples in all its steps."""
+    return (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
+
+
 def saves_time(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> bool:
-    """Whether this is faster for a client with n samples, given the total number of samples in all its steps."""
-    cost = (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
-    return cost < MARGIN * 2 * seen * inputs * outputs
+    """Whether this is faster than direct training."""
+    return multiplications(n, seen, inputs, outputs, anchored) < MARGIN * 2 * seen * inputs * outputs
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
 from coterie.client.batched.plan import steps_of
 from coterie.client.data import ClientDataSource
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks
+from coterie.client.lanes.regression import regression_of
 from coterie.client.runner import TaskRunner
 from coterie.client.training import LocalTraining, TrainingResult
 from coterie.client.visit import ClientVisit
@@ -51,6 +52,8 @@ class BatchedTaskRunner(TaskRunner):
         self.layers = layers_of(model) if whole else None
         self.stacked = stack_models(model) if whole else None
         self.lanes = LanesNetworks(model) if self._may_compile(model, compute) else None
+        self.regression = regression_of(model, self.layers) if self.placement.host else None
+        self.networks.outputs = self._outputs
         mapped = whole and not compute.compile and self.layers is None and not self.placement.host
         self.mapped = MappedTraining(self.networks.trained, self.blocks) if mapped else None
 
@@ -64,6 +67,8 @@ class BatchedTaskRunner(TaskRunner):
         """Before processes are started: what all of them use is compiled once, and here."""
         if cls._may_compile(model, compute):
             LanesNetworks(model).of(shape)
+        elif torch.device(compute.device).type == "cpu" and compute.low_precision is None:
+            regression_of(model, layers_of(model))
 
     def visit_all(
         self, calls: Sequence[ClientTasks], source: ClientDataSource, moment: Moment
@@ -132,10 +137,13 @@ class BatchedTaskRunner(TaskRunner):
 
     def logits(self, thetas: Tensor, x: Tensor) -> Tensor:
         """The logits (G, n, outputs) of models (G, P)."""
+        return self._outputs(thetas.unbind(0), x)
+
+    def _outputs(self, thetas: Sequence[Tensor], x: Tensor) -> Tensor:
         network = self._in_lanes(x)
-        if network is not None and thetas.dtype == torch.float32:
-            return network.outputs(thetas, x)
-        return torch.stack([self.networks.frozen.load(theta).logits(x) for theta in thetas])
+        if network is None or not all(network.reads(theta) for theta in thetas):
+            return self.networks.by_network(thetas, x)
+        return network.outputs(torch.stack(list(thetas)), x)
 
     def _in_lanes(self, x: Tensor) -> LanesNetwork | None:
         return None if self.lanes is None or x.dtype != torch.float32 else self.lanes.of(tuple(x.shape[1:]))
@@ -176,6 +184,9 @@ class BatchedTaskRunner(TaskRunner):
         for one in asked:
             one.attempt(lambda one=one: one.prepare(task, number, self._needs))  # type: ignore[misc]
         ready = [one for one in asked if one.error is None]
+        for one in [one for one in ready if self.regression is not None and self.regression.reads(one.training)]:
+            ready.remove(one)
+            one.do(lambda one=one: self._regress(task, one))  # type: ignore[misc]
         for group in self._groups(ready):
             try:
                 results: list[TrainingResult | None] = [*self._train([one.training for one in group])]
@@ -195,6 +206,10 @@ class BatchedTaskRunner(TaskRunner):
             return train_together(self.layers, self.networks.loss, trainings, self.blocks)
         assert self.mapped is not None
         return self.mapped.train(trainings)
+
+    def _regress(self, task: Fit, one: _OngoingVisit) -> FitAnswer:
+        assert self.regression is not None
+        return one.visit.finish(task, self.regression.train(one.training, self.networks.copy), one.choice)
 
     def _needs(self, training: LocalTraining) -> tuple[bool, int]:
         """Whether the first layer trains in the span of the samples, and the memory that a step needs."""

@@ -28,35 +28,43 @@ Pointer, Int = ctypes.c_void_p, ctypes.c_int64
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """The compiled functions; None where they are switched off or cannot be built."""
+def library(name: str = "lanes") -> ctypes.CDLL | None:
+    """The compiled functions of native/name.cpp; None where they are switched off or cannot be built."""
     compiler = shutil.which(os.environ.get("CXX", "c++")) if os.environ.get(SWITCH) != "off" else None
     if compiler is None or os.name != "posix":
         return None
     try:
-        found = ctypes.CDLL(str(_built(compiler)))
+        found = ctypes.CDLL(str(_built(compiler, name)))
     except (OSError, subprocess.SubprocessError):  # no place to write to, or a compiler that does not know the language
         return None
     found.lanes.restype, found.lanes.argtypes = Int, []
+    (_declare_lanes if name == "lanes" else _declare_regression)(found)
+    return found
+
+
+def _declare_lanes(found: ctypes.CDLL) -> None:
     found.gradient.restype = ctypes.c_double
     found.gradient.argtypes = [
         *(Pointer, Int, Pointer, Pointer, Int, Pointer, Int, Pointer),
-        *(Pointer, Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer),
+        *(Pointer, Pointer, Int, Int, Pointer, Pointer, Pointer, Pointer),
     ]
     found.outputs.restype = None
     found.outputs.argtypes = [
         *(Pointer, Int, Pointer, Int, Int, Pointer, Int, Pointer),
         *(Int, Pointer, Int, Int, Pointer),
     ]
-    return found
 
 
-def _built(compiler: str) -> Path:
-    """The library for this source, compiler and processor."""
+def _declare_regression(found: ctypes.CDLL) -> None:
+    found.regression.restype, found.regression.argtypes = ctypes.c_double, [Pointer]
+
+
+def _built(compiler: str, name: str = "lanes") -> Path:
+    """The library of this source, for this compiler and processor."""
     machine = platform.machine()
     native = "-mcpu=native" if machine in ("arm64", "aarch64") else "-march=native"
     command = [compiler, *FLAGS, native]
-    found = hashlib.sha256("\n".join([*command, machine, _processor(), _version(compiler)]).encode())
+    found = hashlib.sha256("\n".join([*command, name, machine, _processor(), _version(compiler)]).encode())
     for file in sorted(NATIVE.iterdir()):
         found.update(file.read_bytes())
     place = Path(platformdirs.user_cache_dir("coterie")).absolute() / "lanes" / f"{found.hexdigest()[:24]}.so"
@@ -65,7 +73,7 @@ def _built(compiler: str) -> Path:
     if not place.exists():
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
             made = Path(folder) / "lanes.so"
-            words = [*command, "-o", str(made), str(NATIVE / "lanes.cpp")]
+            words = [*command, "-o", str(made), str(NATIVE / f"{name}.cpp")]
             subprocess.run(words, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
             made.chmod(0o700)
             made.replace(place)  # at once, whatever other processes do at the same time

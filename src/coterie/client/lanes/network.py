@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,21 @@ from coterie.core.objective import AnyLoss
 
 CACHE = 1 << 20  # bytes of the samples computed at a time, where no BatchNorm looks at the whole batch
 ROOM = 1 << 27  # bytes of a batch beyond which it is not computed here
+
+
+class Images(ctypes.Structure):
+    """Samples as they lie in memory, and which of them: see native/take.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("x", "rows")),
+        *((name, ctypes.c_int64) for name in ("sample", "channel", "row", "column")),
+    ]
+
+    @classmethod
+    def of(cls, x: Tensor, rows: Tensor | None = None) -> Images:
+        """These rows of images (n, channels, height, width) or signals (n, channels, length)."""
+        stride = x.stride() if x.ndim == 4 else (*x.stride()[:2], 0, x.stride(2))
+        return cls(x.data_ptr(), pointer(rows), *stride)
 
 
 class LanesNetwork:
@@ -31,6 +48,10 @@ class LanesNetwork:
     def fits(self, samples: int) -> bool:
         """Whether a batch of so many samples is computed here."""
         return not self.program.normalises or 4 * self.program.stride * -(-samples // self.lanes) <= ROOM
+
+    def reads(self, theta: Tensor) -> bool:
+        """Whether this is a model as the compiled code reads it."""
+        return theta.dtype == torch.float32 and theta.shape == (self.size,) and theta.device.type == "cpu"
 
     def train(self, training: LocalTraining, least: int) -> TrainingResult:
         """One client's training, as `training.train` does it. least: the fewest samples of a batch."""
@@ -53,14 +74,14 @@ class LanesNetwork:
         return TrainingResult(theta, sum(losses) / len(losses), state)
 
     def _gradient(self, theta: Tensor, grad: Tensor, samples: _Samples, take: Tensor) -> float:
-        program, n = self.program, len(take)
+        program, n, images = self.program, len(take), Images.of(samples.x, take)
         part = -(-n // self.lanes) * self.lanes if program.normalises else self._part()
         self._make_room(min(part, n))
         found: float = self.compiled.gradient(
             *(program.ops, len(program.ops), theta.data_ptr(), grad.data_ptr(), self.parameters),
             *(self.room.data_ptr(), program.stride, self.common.data_ptr(), self.scratch.data_ptr()),
-            *(samples.x.data_ptr(), take.data_ptr(), n, part),
-            *(_pointer(t) for t in (samples.classes, samples.values, samples.offset, samples.weights)),
+            *(ctypes.byref(images), n, part),
+            *(pointer(t) for t in (samples.classes, samples.values, samples.offset, samples.weights)),
         )
         return found
 
@@ -69,14 +90,14 @@ class LanesNetwork:
         program, part = self.program, self._part()
         if thetas.shape[1:] != (self.size,):
             raise ValueError(f"models of {tuple(thetas.shape[1:])} numbers for a network of {self.size}")
-        thetas, x = thetas.contiguous(), x.contiguous()
+        thetas, images = thetas.contiguous(), Images.of(x)
         found = torch.empty(len(thetas), len(x), program.outputs)
         self._make_room(min(part, len(x)))
         common = torch.empty(len(thetas), program.common)
         self.compiled.outputs(
             *(program.ops, len(program.ops), thetas.data_ptr(), len(thetas), self.size),
             *(self.room.data_ptr(), program.stride, common.data_ptr(), program.common),
-            *(x.data_ptr(), len(x), part, found.data_ptr()),
+            *(ctypes.byref(images), len(x), part, found.data_ptr()),
         )
         return found
 
@@ -91,11 +112,11 @@ class LanesNetwork:
 
 
 class _Samples:
-    """What a client trains on, as the compiled code reads it: end to end, in single precision, labels in range."""
+    """What a client trains on, as the compiled code reads it: in single precision, labels in range."""
 
     def __init__(self, training: LocalTraining, loss: AnyLoss) -> None:
         self.n = len(training.y)
-        self.x = training.x.contiguous()
+        self.x = training.x
         self.offset = None if training.offset is None else training.offset.contiguous()
         self.weights = None if training.weights is None else training.weights.contiguous()
         y = training.y.contiguous()
@@ -103,7 +124,8 @@ class _Samples:
         self.values = None if loss == "cross_entropy" else y
 
 
-def _pointer(tensor: Tensor | None) -> int | None:
+def pointer(tensor: Tensor | None) -> int | None:
+    """Where its numbers are; null for none."""
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -136,7 +158,7 @@ class LanesNetworks:
             return None
         largest = 2 * (len(y) if local.batch == "full" else min(local.batch, len(y)))  # a remainder may join it
         outputs, classes = network.program.outputs, network.loss == "cross_entropy"
-        labels = _labels_fit(y, outputs) if classes else y.dtype == torch.float32 and y.numel() == len(y) * outputs
+        labels = labels_fit(y, outputs) if classes else y.dtype == torch.float32 and y.numel() == len(y) * outputs
         numbers = [x, training.start, *(t for t in (training.offset, training.weights) if t is not None)]
         plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in numbers)
         shaped = training.offset is None or training.offset.shape == (len(y), outputs)
@@ -145,6 +167,6 @@ class LanesNetworks:
         return network if labels and plain and shaped and weighted and whole and network.fits(largest) else None
 
 
-def _labels_fit(y: Tensor, outputs: int) -> bool:
+def labels_fit(y: Tensor, outputs: int) -> bool:
     """Whether all labels are classes; torch names the others."""
     return y.dtype == torch.int64 and y.ndim == 1 and int(y.min()) >= 0 and int(y.max()) < outputs

@@ -2,25 +2,10 @@
 #include "activation.h"
 #include "convolution.h"
 #include "dense.h"
+#include "take.h"
+#include "target.h"
 
 enum Kind { CONVOLUTION, ACTIVATION, DENSE };
-
-static void take(const Op& first, const Batch& b, const float* x, const Int* rows, Int samples) {
-    const Int size = first.channels * first.height * first.width;
-    for (Int k = 0; k < b.blocks; k++) {
-        float* into = reinterpret_cast<float*>(b.at(k, first.in.at));
-        for (int n = 0; n < LANES; n++) {
-            const Int number = k * LANES + n;
-            const float* from = number < samples ? x + (rows ? rows[number] : number) * size : nullptr;
-            for (Int c = 0; c < first.channels; c++)
-                for (Int y = 0; y < first.height; y++) {
-                    float* row = into + (c * first.in.channel + y * first.in.row) * LANES + n;
-                    const float* own = from ? from + (c * first.height + y) * first.width : nullptr;
-                    for (Int i = 0; i < first.width; i++) row[i * LANES] = own ? own[i] : 0.0f;
-                }
-        }
-    }
-}
 
 // What is made of a model once, however many samples it computes.
 static void prepare(const Op* ops, Int many, const float* theta, float* common, bool training) {
@@ -37,47 +22,15 @@ static void forward(const Op* ops, Int many, const Batch& b, Int samples, float*
     }
 }
 
-struct Target {
-    const Int* classes;     // or
-    const float* values;    // (n, outputs)
-    const float* offset;    // (n, outputs), added to the outputs; may be null
-    const float* weights;   // (n,); may be null
-};
-
 // The sum of the losses of a batch's samples, each by its share; puts the slopes of the outputs in their place.
 static double losses(const Op& last, const Batch& b, const Target& t, const Int* rows, Int samples, Int whole) {
-    const Int outputs = last.filters;
     double total = 0;
     for (Int k = 0; k < b.blocks; k++) {
         float* z = reinterpret_cast<float*>(b.at(k, last.out.at));
         float* d = reinterpret_cast<float*>(b.at(k, last.slope_out.at));
-        std::memset(d, 0, size_t(outputs) * sizeof(V));
-        for (int n = 0; n < LANES && k * LANES + n < samples; n++) {
-            const Int row = rows ? rows[k * LANES + n] : k * LANES + n;
-            const float share = (t.weights ? t.weights[row] : 1.0f) / float(whole);
-            float top = -INFINITY;
-            for (Int o = 0; o < outputs; o++) {
-                float& v = z[o * LANES + n];
-                if (t.offset) v += t.offset[row * outputs + o];
-                if (!(v <= top)) top = v;
-            }
-            if (!t.classes) {
-                double squares = 0;
-                for (Int o = 0; o < outputs; o++) {
-                    const float off = z[o * LANES + n] - t.values[row * outputs + o];
-                    squares += double(off) * off;
-                    d[o * LANES + n] = 2.0f * off / float(outputs) * share;
-                }
-                total += share * squares / double(outputs);
-                continue;
-            }
-            float sum_of = 0;
-            for (Int o = 0; o < outputs; o++) sum_of += d[o * LANES + n] = std::exp(z[o * LANES + n] - top);
-            for (Int o = 0; o < outputs; o++) d[o * LANES + n] *= share / sum_of;
-            const Int label = t.classes[row];
-            d[label * LANES + n] -= share;
-            total += double(share) * (std::log(sum_of) + top - z[label * LANES + n]);
-        }
+        std::memset(d, 0, size_t(last.filters) * sizeof(V));
+        for (int n = 0; n < LANES && k * LANES + n < samples; n++)
+            total += loss_of(t, rows[k * LANES + n], whole, z + n, d + n, last.filters, LANES);
     }
     return total;
 }
@@ -97,7 +50,7 @@ Int lanes() { return LANES; }
 // The gradient (parameters) of a batch, into `grad`; returns its loss. theta: its BatchNorm statistics move.
 // part: samples computed at a time, a multiple of the lanes; all of them, where a BatchNorm looks at the whole batch.
 double gradient(const Op* ops, Int many, float* theta, float* grad, Int parameters, float* room, Int stride, float* common,
-                float* scratch, const float* x, const Int* rows, Int samples, Int part, const Int* classes, const float* values,
+                float* scratch, const Images* images, Int samples, Int part, const Int* classes, const float* values,
                 const float* offset, const float* weights) {
     std::memset(grad, 0, size_t(parameters) * sizeof(float));
     const Target whole = {classes, values, offset, weights};
@@ -106,9 +59,9 @@ double gradient(const Op* ops, Int many, float* theta, float* grad, Int paramete
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
         const Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, theta, grad, common, reinterpret_cast<V*>(scratch)};
-        take(ops[0], b, x, rows + first, some);
+        take(ops[0], b, *images, first, some);
         forward(ops, many, b, some, theta, false);
-        loss += losses(ops[many - 1], b, whole, rows + first, some, samples);
+        loss += losses(ops[many - 1], b, whole, images->rows + first, some, samples);
         backward(ops, many, b, some);
     }
     return loss;
@@ -117,13 +70,13 @@ double gradient(const Op* ops, Int many, float* theta, float* grad, Int paramete
 // The outputs of several models for the same samples in evaluation, (models, samples, outputs).
 // common: `each` floats of each model.
 void outputs(const Op* ops, Int many, const float* thetas, Int models, Int size, float* room, Int stride, float* common,
-             Int each, const float* x, Int samples, Int part, float* out) {
+             Int each, const Images* images, Int samples, Int part, float* out) {
     const Op& last = ops[many - 1];
     for (Int g = 0; g < models; g++) prepare(ops, many, thetas + g * size, common + g * each, false);
     for (Int first = 0; first < samples; first += part) {
         const Int some = samples - first < part ? samples - first : part, blocks = (some + LANES - 1) / LANES;
         Batch b = {room, stride, blocks, some - (blocks - 1) * LANES, thetas, nullptr, common, nullptr};
-        take(ops[0], b, x + first * ops[0].channels * ops[0].height * ops[0].width, nullptr, some);
+        take(ops[0], b, *images, first, some);
         for (Int g = 0; g < models; g++, b.theta += size, b.common += each) {
             forward(ops, many, b, some, nullptr, g > 0);
             for (Int n = 0; n < some; n++) {
