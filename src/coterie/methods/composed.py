@@ -91,7 +91,7 @@ class Composed(LowerLevel):
             late = state.models(reply, since=start if self.representation == "update" else None)
             state = self.regroup(state, early or late, reply, cohort)
         if self.when == "drift":
-            state, here = followed(state, reply, cohort, ask)
+            state, here = followed(state, reply, self.local, cohort, ask)
             return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
         return averaged_by_place(state, reply, weigh(reply, self.weights))
 
