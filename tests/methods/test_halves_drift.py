@@ -64,8 +64,10 @@ def test_where_the_halves_say_it_is_as_it_was_everything_stays() -> None:
 def test_a_move_begins_a_trial_anew() -> None:
     """Who has moved measured models of a cluster that it is not in: nothing that was measured counts."""
     state = known(on_trial(METHOD, ROUNDS - 1))
-    here = [rising(TRAINED), *judged((0.9,) * 4, (0.2,) * 4, (0.3,) * 4), models(1, 1, 3, 3), models(9, 9, 9, 9)]
-    ask = ScriptedAsk(here, scored({0: (0.9, 0.6)}), list(ELSEWHERE))
+    scores = judged((0.9,) * 4, (0.2,) * 4, (0.3,) * 4)
+    ask = ScriptedAsk(
+        [rising(TRAINED), *scores, models(1, 1, 3, 3), models(9, 9, 9, 9)], scored({0: (0.9, 0.6)}), list(ELSEWHERE)
+    )
     state = METHOD.round(state, make_cohort(IDS.tolist(), ROSTER, 5), ask)
     assert (state.trial.on, state.trial.of_split, state.trial.rounds, len(state.trial.scores.ids)) == (True, True, 0, 0)
     assert len(state.centers) == 2  # without the move the clusters before would have won: 0.9 against 0.2
