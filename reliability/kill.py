@@ -97,7 +97,8 @@ def trial(engine: str, times: int, victim: str, seed: int, drift: bool = False) 
                 wrong += bool(found)
                 remarks += [f"run {runs}: {found}"] if found else []
             clear(path)
-    name = f"kill -9 of {'a worker' if victim == 'worker' else 'the run'} at random instants{' of a drift' * drift}, {engine}"
+    who, when = "a worker" if victim == "worker" else "the run", "random instants" + " of a drift" * drift
+    name = f"kill -9 of {who} at {when}, {engine}"
     remark = f"{runs} runs; " + "; ".join(remarks) if remarks else f"{runs} runs"
     return Row(name, command_line(), kills, kills - lost - wrong, lost, wrong, remark)
 

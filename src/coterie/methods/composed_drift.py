@@ -24,12 +24,12 @@ from coterie.methods.composed_kit import Kit
 from coterie.methods.contract import Ask
 from coterie.methods.drift_alarm import alarmed, found_elsewhere, suspected, told
 
-LOOK = 50  # local steps on each half, as in Halves
+LOOK, SKETCH = 50, 256  # local steps on each half, and numbers that stand for an update, as in Halves
 
 
 def looked(state: Kit, ids: Tensor, local: Local, ask: Ask) -> ByClient:
     """The updates on both halves (n, 2, d) of those of these clients that answer, from the first model."""
-    size = state.looks.values.shape[-1]
+    size = min(SKETCH, len(state.anchor))
     local = dataclasses.replace(local, epochs=None, steps=LOOK, keep_optimizer=False)
     tasks = [
         Fit(All(state.anchor), local=local, half=half, sketch=size, send=False, keep=False, on=ids) for half in (0, 1)
@@ -39,7 +39,11 @@ def looked(state: Kit, ids: Tensor, local: Local, ask: Ask) -> ByClient:
     except NoAnswerError:
         replies = []
     sent = [r.sketch for r in replies if isinstance(r, Fitted) and r.sketch is not None]
-    return ByClient(replies[0].ids, torch.stack(sent, 1)) if sent else ByClient(ids[:0], state.looks.values[:0])
+    return (
+        ByClient(replies[0].ids, torch.stack(sent, 1))
+        if sent
+        else ByClient(ids[:0], state.anchor.new_empty(0, 2, size))
+    )
 
 
 def changed_since(state: Kit, local: Local, ask: Ask, ids: Tensor) -> Tensor:
