@@ -14,7 +14,7 @@ from coterie.core.references import Pick
 from coterie.core.replies import Fitted
 from coterie.methods.halves import Halves
 from coterie.methods.halves_state import Halved
-from coterie.methods.halves_trial import RIGHT, ROUNDS, UNTRIED
+from coterie.methods.halves_trial import AFTER, RIGHT, ROUNDS, UNTRIED
 from coterie.methods.halves_visit import without
 
 IDS = torch.tensor([0, 3, 4, 7])  # 0 and 3 are in cluster 0; see `first_round`
@@ -61,16 +61,24 @@ def test_where_the_halves_say_it_is_as_it_was_everything_stays() -> None:
     assert not state.drifted
 
 
-def test_a_move_begins_a_trial_anew() -> None:
-    """Who has moved measured models of a cluster that it is not in: nothing that was measured counts."""
+def test_in_a_trial_what_who_has_moved_measured_does_not_count() -> None:
+    """It measured models of a cluster that it is not in: with it the clusters before would win, -0.05 on average."""
     state = known(on_trial(METHOD, ROUNDS - 1))
-    scores = judged((0.9,) * 4, (0.2,) * 4, (0.3,) * 4)
+    scores = judged((0.5,) * 4, (0.0, 0.6, 0.6, 0.6), (0.3,) * 4)
     ask = ScriptedAsk(
         [rising(TRAINED), *scores, models(1, 1, 3, 3), models(9, 9, 9, 9)], scored({0: (0.9, 0.6)}), list(ELSEWHERE)
     )
     state = METHOD.round(state, make_cohort(IDS.tolist(), ROSTER, 5), ask)
-    assert (state.trial.on, state.trial.of_split, state.trial.rounds, len(state.trial.scores.ids)) == (True, True, 0, 0)
-    assert len(state.centers) == 2  # without the move the clusters before would have won: 0.9 against 0.2
+    assert (len(state.centers), state.kind, state.verdict, state.trial.on) == (2, AFTER, RIGHT, False)
+
+
+def test_a_trial_waits_for_those_who_are_left() -> None:
+    """Three of four have moved: what one client measured is not enough to end it."""
+    trial = on_trial(METHOD, ROUNDS).trial.measured(judged((0.9,) * 4, (0.2,) * 4, (0.3,) * 4))
+    assert trial.is_over(4)
+    left = trial.without(torch.tensor([0, 3, 7]))
+    assert (left.scores.ids.tolist(), left.held_out.ids.tolist(), left.is_over(4)) == ([4], [4], False)
+    assert trial.without(None) is trial
 
 
 def test_in_a_round_of_new_looks_the_old_ones_are_compared_and_those_of_who_moved_do_not_count() -> None:

@@ -5,7 +5,7 @@ of the two updates (a look). They differ by sampling noise only, so the number o
 half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from
 the common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. A split is then tried
 on held-out samples (see `halves_trial`). Clients whose data has changed are found by their losses and by another look,
-and move (see `halves_drift`). The server sees sketches, means and scores.
+and move (`halves_drift`). The server sees sketches, means and scores.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
 from coterie.methods.halves_drift import followed
-from coterie.methods.halves_state import FIRST as FIRST
-from coterie.methods.halves_state import Halved, check_pins
+from coterie.methods.halves_state import FIRST, Halved, check_pins
 from coterie.methods.halves_visit import changed_since, due_looks, without, work_of
 from coterie.methods.hard_clusters import averaged, joined_by_loss
 
@@ -70,7 +69,7 @@ class Halves:
         new = self.learn(state, [without(reply, moved) for reply in trained[-2:]], cohort) if looks else state
         weights = weigh(trained[0], "size") * ~torch.isin(trained[0].ids, moved)
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weights)
-        return new.judged(state, replies, weights, len(moved) > 0, self.pinned, cohort) if self.trial else new
+        return new.judged(state, replies, weights, moved, self.pinned, cohort) if self.trial else new
 
     def learn(self, state: Halved, looks: Sequence[Fitted], cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks; among many clients, a few new ones join what is there."""

@@ -200,13 +200,13 @@ class Halved(Clusters):
         return Evaluate((after, own), average=True) if kind == BOTH else Evaluate((kinds[kind],))
 
     def judged(
-        self, before: Halved, replies: Sequence[Reply], weights: Tensor, moved: bool, pinned: bool, cohort: Cohort
+        self, before: Halved, replies: Sequence[Reply], weights: Tensor, moved: Tensor, pinned: bool, cohort: Cohort
     ) -> Halved:
         """After a round of the trial that is under way, or before the first of one; pinned clusters are not tried."""
         trained, split = [r for r in replies if isinstance(r, Fitted)], len(self.centers) > len(before.centers)
         if before.trial.on and (before.trial.of_split or not split):
             scores = [reply for reply in replies if isinstance(reply, Evaluated)]
-            return self.tried(scores, trained[1], split or moved, cohort)
+            return self.tried(scores, trained[1], split, cohort, moved)
         return self.next_trial(before, trained[0], weights, split and not pinned)
 
     def next_trial(self, before: Halved, reply: Fitted, weights: Tensor, split: bool) -> Halved:
@@ -222,14 +222,19 @@ class Halved(Clusters):
         models[before.group_of] = before.centers
         return dataclasses.replace(self, trial=dataclasses.replace(Trial.none(models), before=models, rounds=0))
 
-    def tried(self, verdicts: Sequence[Evaluated], reply: Fitted, anew: bool, cohort: Cohort) -> Halved:
-        """A round of the trial is over; a further split or a move begins it anew, except for the models before."""
-        trial, models = self.trial.measured(verdicts), self.trial.before
+    def tried(
+        self, verdicts: Sequence[Evaluated], reply: Fitted, split: bool, cohort: Cohort, moved: Tensor | None = None
+    ) -> Halved:
+        """A round of the trial is over; a further split begins it anew, except for the models before.
+
+        Who has moved measured models of a cluster that it is not in: that does not count.
+        """
+        trial, models = self.trial.measured(verdicts).without(moved), self.trial.before
         if trial.of_split:
             groups = self.group_of[self.labels.at(reply.ids)]
             models = mean_by(groups, reply, weigh(reply, "size"), empty=models)
         trial = dataclasses.replace(trial, before=models, rounds=trial.rounds + 1)
-        if anew:
+        if split:
             trial = dataclasses.replace(Trial.none(models), before=models, rounds=0)
         kind = trial.best() if len(trial.scores.ids) else self.kind
         if not trial.is_over(len(self.labels.ids)):
