@@ -131,3 +131,13 @@ def test_where_personal_models_serve_nobody_is_asked(kind: int) -> None:
     new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, here, ScriptedAsk(), never)
     assert new is there
     assert not len(moved)
+
+
+def test_while_a_trial_goes_on_everyone_is_asked_though_personal_models_are_ahead() -> None:
+    """Clusters are trained as ever then, and may win yet."""
+    trial = dataclasses.replace(state().trial, rounds=3)
+    there = dataclasses.replace(state(), kind=BOTH, trial=trial)
+    there = dataclasses.replace(there, under=there.how_trained)
+    cohort = make_cohort([2, 5, 8], ROSTER, 7)
+    _, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ScriptedAsk(scored({2: (0.9, 0.1)})), never)
+    assert moved.tolist() == [2]

@@ -25,7 +25,7 @@ def followed(
     client's data in two visits, all clusters are looked at again. Where personal models serve, nobody is asked: they
     follow by being trained, and a cluster only pulls on them.
     """
-    if state.kind in (PERSONAL, BOTH):
+    if state.kind in (PERSONAL, BOTH) and not state.trial.on:  # during a trial it is only ahead
         return state, reply.ids[:0]
     known, jump = state.losses, JUMP
     otherwise = state.under != state.how_trained  # losses of other models, or on other samples: they may rise for that
