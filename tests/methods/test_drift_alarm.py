@@ -133,11 +133,14 @@ def test_where_personal_models_serve_nobody_is_asked(kind: int) -> None:
     assert not len(moved)
 
 
-def test_while_a_trial_goes_on_everyone_is_asked_though_personal_models_are_ahead() -> None:
-    """Clusters are trained as ever then, and may win yet."""
+@pytest.mark.parametrize("changed", [True, False])
+def test_while_a_trial_goes_on_and_personal_models_are_ahead_only_halves_move_a_client(changed: bool) -> None:
+    """Clusters are trained as ever then, and may win yet; but where everyone differs, losses alone mislead."""
     trial = dataclasses.replace(state().trial, rounds=3)
     there = dataclasses.replace(state(), kind=BOTH, trial=trial)
     there = dataclasses.replace(there, under=there.how_trained)
     cohort = make_cohort([2, 5, 8], ROSTER, 7)
-    _, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ScriptedAsk(scored({2: (0.9, 0.1)})), never)
-    assert moved.tolist() == [2]
+    ask = ScriptedAsk(scored({2: (0.9, 0.1)}))
+    new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, lambda ids: ids if changed else ids[:0])
+    assert moved.tolist() == ([2] if changed else [])
+    assert not len(new.alarmed)

@@ -25,14 +25,18 @@ def followed(
     client's data in two visits, all clusters are looked at again. Where personal models serve, nobody is asked: they
     follow by being trained, and a cluster only pulls on them.
     """
-    if state.kind in (PERSONAL, BOTH) and not state.trial.on:  # during a trial it is only ahead
+    ahead = state.kind in (PERSONAL, BOTH)
+    if ahead and not state.trial.on:
         return state, reply.ids[:0]
     known, jump = state.losses, JUMP
     otherwise = state.under != state.how_trained  # losses of other models, or on other samples: they may rise for that
     if otherwise:
         known, jump = rescaled(known, reply.ids, reply.loss), JUMP**2
     alarm = alarmed(known, reply.ids, reply.loss, state.worst, jump)
-    rising = suspected(known, reply.ids, reply.loss, state.worst) & ~alarm
+    rising = suspected(known, reply.ids, reply.loss, state.worst)
+    if ahead:  # so far: clusters fit their clients badly, losses say little, and two halves decide of everyone
+        alarm, rising = alarm & False, alarm | rising
+    rising &= ~alarm
     calm = ~alarm | otherwise  # then a rise that no other model explains is no sign of new data
     losses = known.put(reply.ids[calm], reply.loss[calm].float())
     worst = max(state.worst, float(reply.loss.mean()))
