@@ -144,3 +144,10 @@ def test_while_a_trial_goes_on_and_personal_models_are_ahead_only_halves_move_a_
     new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, lambda ids: ids if changed else ids[:0])
     assert moved.tolist() == ([2] if changed else [])
     assert not len(new.alarmed)
+
+
+def test_in_a_round_of_looks_a_jump_needs_two_halves_too() -> None:
+    """Clusters change in that round anyway: who has no halves of before goes where its new ones say."""
+    cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
+    _, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never, looking=True)
+    assert not len(moved)

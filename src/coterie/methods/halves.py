@@ -65,7 +65,8 @@ class Halves:
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
         again = partial(changed_since, before, self.local, self.look, ask)
-        state, moved = followed(state, trained[0], FIRST, cohort, ask, again) if self.drift else (state, met[:0])
+        known = (cohort, ask, again, bool(looks))
+        state, moved = followed(state, trained[0], FIRST, *known) if self.drift else (state, met[:0])
         new = self.learn(state, [without(reply, moved) for reply in trained[-2:]], cohort) if looks else state
         weights = weigh(trained[0], "size") * ~torch.isin(trained[0].ids, moved)
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weights)

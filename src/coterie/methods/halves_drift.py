@@ -16,7 +16,7 @@ from coterie.methods.halves_trial import BOTH, PERSONAL
 
 
 def followed(
-    state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: Ask, changed: Changed
+    state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: Ask, changed: Changed, looking: bool = False
 ) -> tuple[Halved, Tensor]:
     """The state in which clients whose data has changed are where it fits, and who has moved.
 
@@ -29,12 +29,13 @@ def followed(
     if ahead and not state.trial.on:
         return state, reply.ids[:0]
     known, jump = state.losses, JUMP
-    otherwise = state.under != state.how_trained  # losses of other models, or on other samples: they may rise for that
+    # Losses of other models, or on other samples, may rise for that; while clients are looked at, clusters change.
+    otherwise = looking or state.under != state.how_trained
     if otherwise:
         known, jump = rescaled(known, reply.ids, reply.loss), JUMP**2
     alarm = alarmed(known, reply.ids, reply.loss, state.worst, jump)
     rising = suspected(known, reply.ids, reply.loss, state.worst)
-    if ahead:  # so far: clusters fit their clients badly, losses say little, and two halves decide of everyone
+    if ahead or looking:  # clusters fit their clients badly so far, or change now: two halves decide of everyone
         alarm, rising = alarm & False, alarm | rising
     rising &= ~alarm
     calm = ~alarm | otherwise  # then a rise that no other model explains is no sign of new data
