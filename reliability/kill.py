@@ -1,7 +1,8 @@
 """kill -9 at random instants: `python reliability/kill.py --times 200 --engine batched`.
 
 A run is killed, resumed, perhaps killed again while it resumes, until it is through; then its bits are compared.
---victim worker kills one of the worker processes instead, as the system does when memory is short.
+--victim worker kills one of the worker processes instead, as the system does when memory is short. --drift kills runs
+whose clients move between clusters meanwhile.
 """
 
 from __future__ import annotations
@@ -11,17 +12,34 @@ import os
 import random
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from trial import ENGINES, Row, clear, command_line, differences, finish, fork, go, left_alone, saved_round, workshop
+from trial import (
+    DRIFTING,
+    ENGINES,
+    WORDS,
+    Row,
+    clear,
+    command_line,
+    differences,
+    finish,
+    fork,
+    go,
+    left_alone,
+    saved_round,
+    workshop,
+)
 
 MOST = 4  # kills of one run, which is then left to end
 PAUSE = 0.0005  # seconds between two looks at the clock
 
 
-def killed_once(path: Path, engine: str, after: float, victim: str, report: Path) -> bool:
+def killed_once(
+    path: Path, engine: str, after: float, victim: str, report: Path, settings: Sequence[str] = WORDS
+) -> bool:
     """Let the run go on for so many seconds; returns whether it was killed, and not through before."""
-    child = fork(lambda: go(path, engine), report)
+    child = fork(lambda: go(path, engine, settings=settings), report)
     until = time.monotonic() + after
     while time.monotonic() < until and not child.poll():
         time.sleep(PAUSE)
@@ -45,15 +63,16 @@ def _kill_a_worker(parent: int) -> bool:
     return True
 
 
-def trial(engine: str, times: int, victim: str, seed: int) -> Row:
+def trial(engine: str, times: int, victim: str, seed: int, drift: bool = False) -> Row:
     """So many kills."""
+    settings = DRIFTING if drift else WORDS
     draw = random.Random(f"{seed} {engine} {victim}")
     kills = runs = lost = wrong = 0
     remarks = []
     with workshop() as place:
-        whole = left_alone(place, engine)
+        whole = left_alone(place, engine, settings)
         began = time.monotonic()
-        go_through = fork(lambda: go(place / "timed", engine), place / "report")
+        go_through = fork(lambda: go(place / "timed", engine, settings=settings), place / "report")
         go_through.wait()
         length = time.monotonic() - began
         while kills < times:
@@ -64,7 +83,7 @@ def trial(engine: str, times: int, victim: str, seed: int) -> Row:
                 before = saved_round(path)
                 after = draw.random() * length if mine < MOST else 3600.0
                 try:
-                    was_killed = killed_once(path, engine, after, victim, place / "report")
+                    was_killed = killed_once(path, engine, after, victim, place / "report", settings)
                 except RuntimeError as error:
                     wrong += 1
                     remarks.append(str(error)[-300:])
@@ -78,7 +97,8 @@ def trial(engine: str, times: int, victim: str, seed: int) -> Row:
                 wrong += bool(found)
                 remarks += [f"run {runs}: {found}"] if found else []
             clear(path)
-    name = f"kill -9 of {'a worker' if victim == 'worker' else 'the run'} at random instants, {engine}"
+    who, when = "a worker" if victim == "worker" else "the run", "random instants" + " of a drift" * drift
+    name = f"kill -9 of {who} at {when}, {engine}"
     remark = f"{runs} runs; " + "; ".join(remarks) if remarks else f"{runs} runs"
     return Row(name, command_line(), kills, kills - lost - wrong, lost, wrong, remark)
 
@@ -89,10 +109,11 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--engine", choices=ENGINES, default="sequential")
     parser.add_argument("--victim", choices=("run", "worker"), default="run")
+    parser.add_argument("--drift", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    row = trial(asked.engine, asked.times, asked.victim, asked.seed)
-    row.write(f"kill-{asked.engine}" + ("-worker" if asked.victim == "worker" else ""))
+    row = trial(asked.engine, asked.times, asked.victim, asked.seed, asked.drift)
+    row.write(f"kill-{asked.engine}" + ("-worker" if asked.victim == "worker" else "") + "-drift" * asked.drift)
     finish([row])
 
 

@@ -35,6 +35,11 @@ WORDS = (
     *("data.partition.clients=6", "method.name=wecfl", "method.k=2", "local.epochs=1", "local.momentum=0.9"),
     *("local.keep_optimizer=true", "local.lr=0.02", "participation=0.5", "checkpoint_every=2"),
 )
+DRIFTING = (  # clients move in rounds 3, 4 and 5, are found by their losses and by further looks, and change cluster
+    *("data.partition.clients=8", "data.partition.angles=[0,180]", "data.drift.kind=staggered", "data.drift.at=3"),
+    *("data.drift.every=1", "data.drift.changes=3", "method.name=halves", "method.look=10", "local.epochs=3"),
+    *("local.batch=8", "local.lr=0.1", "local.momentum=0.5", "local.keep_optimizer=true", "checkpoint_every=2"),
+)
 CLEAR = 2  # the exit code of an error that is said in words, as on the command line
 CRASH = 1  # that of a traceback
 
@@ -66,11 +71,15 @@ def command_line() -> str:
 
 
 def go(
-    path: Path, engine: str = "sequential", listen: Callable[[Event], None] = lambda _: None, rounds: int = 6
+    path: Path,
+    engine: str = "sequential",
+    listen: Callable[[Event], None] = lambda _: None,
+    rounds: int = 6,
+    settings: Sequence[str] = WORDS,
 ) -> None:
     """Begin the run in this directory, or go on with it."""
     words = [
-        *WORDS,
+        *settings,
         f"rounds={rounds}",
         f"engine.name={engine}",
         *([] if engine == "sequential" else ["engine.workers=2"]),
@@ -205,10 +214,10 @@ def workshop() -> Iterator[Path]:
         yield Path(place)
 
 
-def left_alone(place: Path, engine: str) -> Path:
+def left_alone(place: Path, engine: str, settings: Sequence[str] = WORDS) -> Path:
     """A run that nothing happened to."""
     path = place / f"whole-{engine}"
-    ended = fork(lambda: go(path, engine), place / "report").wait()
+    ended = fork(lambda: go(path, engine, settings=settings), place / "report").wait()
     if ended.code:
         raise SystemExit(f"the run that was left alone ended with {ended.code}: {ended.said}")
     return path

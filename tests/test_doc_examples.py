@@ -60,6 +60,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "new-hospitals.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in new) + "\n")
     (folder / "unlabelled.csv").write_text("\n".join(line.rsplit(",", 2)[0] for line in new) + "\n")
     (folder / "sales.csv").write_text("\n".join(sales()) + "\n")
+    (folder / "headlines.csv").write_text("\n".join(headlines()) + "\n")
     np.savez(folder / "mine.npz", x=x.astype("float32"), y=(x[:, 0] > 0).astype("int64"))
     for client in ("anna", "bert", "carl", "dora"):
         for label in ("cat", "dog"):
@@ -91,6 +92,18 @@ def sales() -> list[str]:
         day = f"2024-{rng.integers(1, 13):02}-{rng.integers(1, 29):02}"
         words = (100_007 + 7 * row, f"shop-{shop}", region, cell, size, str(promo).lower(), note, day, rating)
         lines.append(",".join(map(str, words)))
+    return lines
+
+
+def headlines() -> list[str]:
+    """A table of nothing but text."""
+    rng = np.random.default_rng(0)
+    words = {"money": ["shares", "bank", "profit", "fall"], "sport": ["goal", "team", "final", "late"]}
+    lines = ["paper,headline,topic"]
+    for row in range(240):
+        topic = ("money", "sport")[rng.integers(2)]
+        said = " ".join([*rng.permutation(words[topic])[:3].tolist(), f"in {row}"])
+        lines.append(f"paper{row % 12},{said},{topic}")
     return lines
 
 

@@ -1,4 +1,7 @@
-"""A client whose loss jumps is measured under all models, moves where one fits, and its model counts nowhere."""
+"""A client whose loss jumps is measured under all models, moves where one fits, and its model counts nowhere.
+
+Of a smaller rise another look at its two halves decides.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
+from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored, silence
 
 from coterie.core.client_table import ByClient
 from coterie.core.replies import Fitted
-from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled
-from coterie.methods.halves import FIRST, Halves
+from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, suspected
+from coterie.methods.halves import Halves
 from coterie.methods.halves_drift import followed
-from coterie.methods.halves_state import Halved
+from coterie.methods.halves_state import FIRST, Halved
 from coterie.methods.halves_trial import BOTH, PERSONAL
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})
@@ -49,18 +52,64 @@ def test_losses_that_rose_for_most_are_compared_by_their_median_ratio() -> None:
     assert rescaled(BEFORE, IDS, torch.tensor([0.1, 0.1, 0.1])).values.tolist() == pytest.approx([0.2, 0.5, 0.01])
 
 
+def test_who_has_not_fallen_as_the_others_is_suspected() -> None:
+    """Most fell to half: 0.2 to 0.1, and 0.01 to 0.005. 0.4 is no rise from 0.5, but 1.6 times the 0.25 to expect."""
+    assert suspected(BEFORE, IDS, torch.tensor([0.1, 0.4, 0.005]), 0.8).tolist() == [False, True, False]
+
+
+def test_a_suspicion_is_a_quarter_more_and_a_quarter_of_the_way_back() -> None:
+    # 0.2: 1.25 * 0.2 = 0.25, and 0.2^(3/4) 0.8^(1/4) = 0.2 sqrt(2) = 0.283. 0.5: 1.25 * 0.5 = 0.625, beyond 0.562.
+    # 0.01: 0.01^(3/4) 0.8^(1/4) = 0.0299.
+    assert suspected(BEFORE, IDS, torch.tensor([0.28, 0.63, 0.03]), 0.8).tolist() == [False, True, True]
+    assert suspected(BEFORE, IDS, torch.tensor([0.29, 0.62, 0.029]), 0.8).tolist() == [True, False, False]
+    assert suspected(BEFORE, torch.tensor([9]), torch.tensor([7.0]), 0.8).tolist() == [False]
+
+
+NONE = torch.tensor([], dtype=torch.int64)
+TO_TWO = ByClient(IDS, torch.tensor([0, 0, 1]))
+
+
+def never(ids: torch.Tensor) -> torch.Tensor:
+    return ids[:0]
+
+
 def test_a_client_moves_only_where_its_loss_is_less_than_half() -> None:
     ask = ScriptedAsk(scored({2: (0.9, 0.4), 5: (0.9, 0.5)}))
-    moved = found_elsewhere(torch.zeros(2, 2), ByClient(IDS, torch.tensor([0, 0, 1])), torch.tensor([2, 5]), ask)
+    moved = found_elsewhere(torch.zeros(2, 2), TO_TWO, torch.tensor([2, 5]), NONE, ask, never)
     assert (moved.ids.tolist(), moved.values.tolist()) == ([2], [1])
+
+
+def test_of_a_smaller_rise_the_halves_decide() -> None:
+    """2 is sure: 0.9 > 2 * 0.4. 5 is unsure, so the halves decide. 8: no other model is better by a quarter."""
+    looked = []
+
+    def changed(ids: torch.Tensor) -> torch.Tensor:
+        looked.append(ids.tolist())
+        return ids
+
+    losses = scored({2: (0.9, 0.4), 5: (0.9, 0.4), 8: (0.8, 0.9)})
+    moved = found_elsewhere(torch.zeros(2, 2), TO_TWO, IDS[:1], IDS[1:], ScriptedAsk(losses), changed)
+    assert looked == [[5]]
+    assert (moved.ids.tolist(), moved.values.tolist()) == ([2, 5], [1, 1])
+    moved = found_elsewhere(torch.zeros(2, 2), TO_TWO, IDS[:1], IDS[1:], ScriptedAsk(losses), never)
+    assert moved.ids.tolist() == [2]
+    # A sure one that another model serves 1.8 times better: its halves are asked too.
+    half = scored({2: (0.9, 0.5), 8: (0.9, 0.8)})
+    moved = found_elsewhere(torch.zeros(2, 2), TO_TWO, IDS[:1], IDS[2:], ScriptedAsk(half), changed)
+    assert (looked[-1], moved.ids.tolist()) == ([2], [2])
+
+
+def test_nobody_answers_the_question_and_nobody_moves() -> None:
+    moved = found_elsewhere(torch.zeros(2, 2), TO_TWO, IDS[:1], IDS[1:], silence, never)
+    assert not len(moved.ids)
 
 
 def test_who_has_moved_is_in_its_new_cluster_and_its_model_counts_nowhere() -> None:
     cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
-    new, weights = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
+    new, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
     assert ask.asked[0].on.tolist() == [2]
     assert new.labels.at(IDS).tolist() == [1, 0, 1]
-    assert weights.tolist() == [0, 10, 10]
+    assert moved.tolist() == [2]
     assert new.losses.ids.tolist() == [5, 8]  # the jump is no measure of what comes
     assert "the loss of 1 client (2) has jumped: another cluster's model fits, they move" in str(cohort.counted[0])
 
@@ -68,9 +117,9 @@ def test_who_has_moved_is_in_its_new_cluster_and_its_model_counts_nowhere() -> N
 def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
     cohort = make_cohort([2, 5, 8], ROSTER, 7)
     ask = ScriptedAsk(scored({2: (0.9, 0.8)}), scored({2: (0.9, 0.8)}))
-    once, weights = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
-    assert (once.alarmed.tolist(), weights.tolist(), cohort.counted) == ([2], [10, 10, 10], [])
-    twice, _ = followed(once, trained(0.9, 0.4, 0.01), FIRST, cohort, ask)
+    once, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
+    assert (once.alarmed.tolist(), moved.tolist(), cohort.counted) == ([2], [], [])
+    twice, _ = followed(once, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
     assert "no model fits, all are looked at again" in str(cohort.counted[0])
     assert not len(twice.looks.ids)
 
@@ -78,6 +127,27 @@ def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
 @pytest.mark.parametrize("kind", [PERSONAL, BOTH])
 def test_where_personal_models_serve_nobody_is_asked(kind: int) -> None:
     there = dataclasses.replace(state(), kind=kind)
-    new, weights = followed(there, trained(0.9, 0.4, 0.01), FIRST, make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk())
+    here = make_cohort([2, 5, 8], ROSTER, 7)
+    new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, here, ScriptedAsk(), never)
     assert new is there
-    assert weights.tolist() == [10, 10, 10]
+    assert not len(moved)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_while_a_trial_goes_on_and_personal_models_are_ahead_only_halves_move_a_client(changed: bool) -> None:
+    """Clusters are trained as ever then, and may win yet; but where everyone differs, losses alone mislead."""
+    trial = dataclasses.replace(state().trial, rounds=3)
+    there = dataclasses.replace(state(), kind=BOTH, trial=trial)
+    there = dataclasses.replace(there, under=there.how_trained)
+    cohort = make_cohort([2, 5, 8], ROSTER, 7)
+    ask = ScriptedAsk(scored({2: (0.9, 0.1)}))
+    new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, lambda ids: ids if changed else ids[:0])
+    assert moved.tolist() == ([2] if changed else [])
+    assert not len(new.alarmed)
+
+
+def test_in_a_round_of_looks_a_jump_needs_two_halves_too() -> None:
+    """Clusters change in that round anyway: who has no halves of before goes where its new ones say."""
+    cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
+    _, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never, looking=True)
+    assert not len(moved)

@@ -12,6 +12,7 @@ from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
 
 import coterie
 from conftest import raises
+from coterie.clustering.averaging import weigh
 from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import Own, Pick
@@ -146,6 +147,11 @@ def judged(*rows: Sequence[float]) -> list[Evaluated]:
 
 def models(*values: float) -> Fitted:
     return fitted({client: (value, 1.0) for client, value in zip((0, 3, 4, 7), values, strict=True)})
+
+
+def trained(reply: Fitted) -> tuple[Fitted, torch.Tensor]:
+    """A reply, and the weights of its models."""
+    return reply, weigh(reply, "size")
 
 
 def trial_round(
@@ -304,7 +310,7 @@ def test_a_draw_for_personal_models_is_tried_on_without_the_clusters_before() ->
     assert [task.half for task in ask.asked[0]] == [0, 1, 1, 1, 0]
     assert (state.kind, state.trial.on) == (PERSONAL, False)
     again = dataclasses.replace(state, visits=10.0).visited(4)  # anchors are taken anew
-    assert not again.next_trial(again, models(0, 2, 4, 6), split=True).trial.on  # clusters that only pull
+    assert not again.next_trial(again, *trained(models(0, 2, 4, 6)), split=True).trial.on  # clusters that only pull
 
 
 def test_a_draw_that_personal_models_are_ahead_in_is_tried_on_too() -> None:
@@ -357,9 +363,9 @@ def test_where_nothing_was_split_personal_models_are_tried_alone(personal: float
     assert (len(state.centers), state.kind, state.trial.on, state.verdict) == (1, kind, False, PERSONAL_TRIED)
     assert told in " ".join(str(one) for one in cohort.counted)
     assert not state.refused  # a split may come later, with a trial of its own
-    later = state.next_trial(state, models(0, 2, 4, 6), split=True)
+    later = state.next_trial(state, *trained(models(0, 2, 4, 6)), split=True)
     assert later.trial.of_split
-    assert not state.next_trial(state, models(0, 2, 4, 6), split=False).trial.on
+    assert not state.next_trial(state, *trained(models(0, 2, 4, 6)), split=False).trial.on
 
 
 def test_one_model_for_everyone_is_fedavg_to_the_bit() -> None:

@@ -106,6 +106,13 @@ def test_fedrep_trains_the_head_and_then_the_body_in_one_visit() -> None:
     assert head.optimizer_slot != body.optimizer_slot
 
 
+def test_fedreps_head_may_be_counted_in_steps() -> None:
+    ask = ScriptedAsk([kept(3), fitted({3: [4.0, 4.0]}, n=[30])])
+    FedRep(local=Local(steps=3), head_steps=5).round(STATE, HERE, ask)
+    ((head, body),) = ask.asked
+    assert (head.local.epochs, head.local.steps, body.local.steps) == (None, 5, 3)
+
+
 def test_nobody_answers() -> None:
     for method, replies in ((FedPer(), NOBODY), (FedBN(), NOBODY), (FedRep(), [NOBODY, NOBODY])):
         assert_same(method.round(STATE, HERE, ScriptedAsk(replies)), STATE)

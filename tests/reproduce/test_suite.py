@@ -17,17 +17,17 @@ from coterie.reproduce.results import Results, configured
 from coterie.reproduce.show import markdown as results_page
 from coterie.reproduce.standing import standing
 from coterie.reproduce.suite.cases import CASES, DEVELOPMENT, HELD_OUT, Case
-from coterie.reproduce.suite.contenders import CONTENDERS, TAUS, warmed_up
-from coterie.reproduce.suite.page import markdown, summary
-from coterie.reproduce.suite.scores import NOT_TOLD, TOLD, OnCase, Seen, mean_ranks, read, seen
+from coterie.reproduce.suite.contenders import CONTENDERS, NEWER, TAUS, warmed_up
+from coterie.reproduce.suite.page import markdown, newer_summary, summary
+from coterie.reproduce.suite.scores import LATE, NOT_TOLD, TOLD, OnCase, Seen, mean_ranks, read, seen
 from coterie.reproduce.suite.targets import of_half, targets
 from coterie.reproduce.tables import table
-from coterie.reproduce.tables.suite import RUNS, SECONDS, run_of
+from coterie.reproduce.tables.suite import ALL_RUNS, RUNS, SECONDS, run_of
 from coterie.reproduce.work import carry_out
 from coterie.tools.cli.main import app
 
 SUITE = table("suite")
-NAMES = {contender.name: contender for contender in CONTENDERS}
+NAMES = {contender.name: contender for contender in (*CONTENDERS, *NEWER)}
 
 
 # ------------------------------------------------------------------------------------------------ what is declared
@@ -64,7 +64,7 @@ def test_at_least_2000_test_samples_where_they_are_declared() -> None:
 def test_everyone_has_the_same_budget() -> None:
     """The same model, clients, local steps and, but for FeSEM-CAM's warm-up, rounds."""
     for half, case in CASES:
-        for contender in CONTENDERS:
+        for contender in (*CONTENDERS, *NEWER):
             if contender.applies(case):
                 config = run_of(half, case, contender).config
                 assert (config["local"], config["model"]) == (case.local, case.model)
@@ -104,6 +104,23 @@ def test_who_needs_clusters_is_run_where_there_are_some() -> None:
     mixtures = {"mnist-mixture-10-90", "fmnist-mixture-30-70"}
     assert {case.name for _, case in CASES if NAMES["oracle"].applies(case)} == with_clusters - mixtures
     assert len(RUNS) == 466
+
+
+def test_the_newer_ones_are_told_nothing_and_stand_apart() -> None:
+    assert set(LATE) == {
+        *("clove-auto", "fedrc", "pacfl", "flux-elbow", "fedclust-auto", "fielding-silhouette", "feddrift"),
+        *("fedper", "fedrep", "fedavgm", "fedadam"),
+    }
+    assert not set(LATE) & {contender.name for contender in CONTENDERS}
+    assert not any(contender.told for contender in NEWER)
+    assert len(ALL_RUNS) - len(RUNS) == 24 * 11 - 1 == len(table("suite-newer").cells)  # FedRC: no regression
+    assert not NAMES["fedrc"].applies(REGRESSION)
+    four = [case.name for _, case in CASES if case.clusters == 4]
+    assert len(four) == 6  # as the page says of PACFL's default
+
+
+def test_fedrep_trains_head_and_body_for_as_many_steps_as_others_train_both() -> None:
+    assert NAMES["fedrep"].config(IMAGES)["method"] == {"name": "fedrep", "head_steps": IMAGES.local["steps"]}
 
 
 def test_the_order_of_work(tmp_path: Path) -> None:
@@ -312,7 +329,7 @@ def test_targets_of_both_halves() -> None:
 def stored(*contenders: str) -> Stored:
     """Scores 60, 61, ... in the order of the contenders, on every federation and with every seed."""
     made = {}
-    for name, run in RUNS.items():
+    for name, run in ALL_RUNS.items():
         contender = name.rpartition("/")[2]
         if contender in contenders:
             value = 0.6 + 0.01 * contenders.index(contender)
@@ -320,9 +337,12 @@ def stored(*contenders: str) -> Stored:
     return Stored(made)
 
 
+OLD = (*NOT_TOLD, *(name for name in NAMES if NAMES[name].told))  # `stocfl-best` is no run of its own
+
+
 def test_a_page_of_nothing() -> None:
-    text = markdown(Stored({}), RUNS)
-    assert text.count("Nothing was run yet.") == 8
+    text = markdown(Stored({}), ALL_RUNS)
+    assert text.count("Nothing was run yet.") == 10
     assert all(case.name in text for _, case in CASES)
     assert "not known yet" in text
 
@@ -340,6 +360,44 @@ def test_a_page() -> None:
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1  # every row has the head's columns
     assert widths
+
+
+def first_part(text: str) -> str:
+    """Without the sections on the newer methods."""
+    return re.sub(r"### .*?(?=\n## |\Z)", "", text, flags=re.DOTALL)
+
+
+def test_the_newer_methods_change_nothing_above_their_own_ranking() -> None:
+    """The first ranking, its scores and the targets are as if they had not been run, however good they are."""
+    before, after = (first_part(markdown(stored(*who), ALL_RUNS)) for who in (OLD, (*OLD, *LATE)))
+    assert after == before
+    assert "| halves | " in before
+    assert targets(stored(*OLD, *LATE), RUNS) == targets(stored(*OLD), RUNS)
+
+
+def test_the_ranking_with_the_newer_methods() -> None:
+    """Everyone's score is a point above the one before: the last of the newer methods is first of all."""
+    text = markdown(stored(*OLD, *LATE), ALL_RUNS)
+    part = text.split("### Held-out half, with the newer methods")[1].split("## Development")[0]
+    assert "Means over 12 of 12 federations" in part
+    assert "| fedadam | 1.00 | 92.0 | 0.0 | 1.0 |" in part
+    developing = text.split("### Development half, with the newer methods")[1]
+    assert "| fedrc (on 11 of them) |" in developing  # not on the regression, where the others have no rank from it
+    assert "| fedadam | 1.00 |" in developing
+    assert "| mnist-iid | 82.0 ± 0.0 | 83.0 ± 0.0 |" in developing
+    assert "| fedadam | 1.00 |" not in text.split("### ")[0]
+    assert newer_summary(stored(*OLD, *LATE), ALL_RUNS).count("everyone was run on 12 federations") == 2
+
+
+def test_a_federation_counts_with_the_newer_methods_once_everyone_was_run_there() -> None:
+    some = stored(*OLD, *LATE).outcomes
+    gone = RUNS["development/mnist-iid/ditto"].name, ALL_RUNS["development/har-people/flux-elbow"].name
+    text = markdown(Stored({name: found for name, found in some.items() if name not in gone}), ALL_RUNS)
+    developing = text.split("### Development half, with the newer methods")[1]
+    assert "Means over 10 of 12 federations" in developing
+    assert "| mnist-iid |" not in developing
+    nothing = markdown(stored(*OLD), ALL_RUNS).split("### Development half, with the newer methods")[1]
+    assert nothing.startswith("\n\nNothing was run yet.\n")
 
 
 def test_a_summary() -> None:
@@ -362,7 +420,7 @@ def test_the_results_page_leads_to_it_and_does_not_list_its_cells(tmp_path: Path
 def test_the_page_of_the_documentation_is_of_the_results_that_are_there() -> None:
     """Runs since are a reason to render it anew: coterie reproduce --report."""
     root = Path(__file__).parents[2]
-    assert (root / "docs" / "suite.md").read_text() == markdown(Results(root / "results"), RUNS)
+    assert (root / "docs" / "suite.md").read_text() == markdown(Results(root / "results"), ALL_RUNS)
 
 
 # ------------------------------------------------------------------------------------------------- as it is used
@@ -381,7 +439,7 @@ def test_the_command_plans_and_finds_cells(tmp_path: Path) -> None:
 SHORT: Tree = {"rounds": 2, "evaluate_every": 2}
 
 
-@pytest.mark.parametrize("contender", ["halves", "fesem-cam-true", "stocfl-0.5"])
+@pytest.mark.parametrize("contender", ["halves", "fesem-cam-true", "stocfl-0.5", *LATE])
 def test_a_cell_on_digits(contender: str, tmp_path: Path) -> None:
     half, case = CASES[0]
     assert case.name == "digits-rotated-4"

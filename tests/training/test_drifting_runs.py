@@ -87,6 +87,25 @@ def test_halves_follows_in_the_round_of_the_drift() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", [3, 5, 11])  # losses have hardly fallen; a trial is on; everyone is looked at again
+def test_halves_follows_an_early_drift_and_one_in_a_round_of_looks(at: int) -> None:
+    spread = Rotated(clients=12, angles=(0, 90, 180))
+    moved = coterie.federate("digits", spread, drift=Drift("sudden", at), seed=0)
+    found = coterie.run(coterie.Halves(local=L), moved, "linear", rounds=at + 1, engine="batched", seed=0)
+    rounds = [event.summary for event in found.history if event.summary is not None]
+    assert [one.ari for one in rounds] == [1.0] * (at + 1)
+    assert rounds[-1].clusters == 3
+
+
+@pytest.mark.slow
+def test_composed_follows_an_early_drift_by_two_halves() -> None:
+    moved = coterie.federate("digits", Rotated(clients=8, angles=(0, 180)), drift=Drift("sudden", 4), seed=0)
+    method = coterie.Composed(representation="classifier", when="drift", first=1, k=2, local=L)
+    found = coterie.run(method, moved, "linear", rounds=5, engine="batched", seed=0)
+    assert [event.summary.ari for event in found.history if event.summary is not None][1:] == [1.0] * 4
+
+
+@pytest.mark.slow
 def test_halves_without_a_drift_is_the_same_with_and_without_the_alarm() -> None:
     calm = coterie.federate("digits", Rotated(clients=8, angles=(0, 180)), seed=0)
     runs = [

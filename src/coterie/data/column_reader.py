@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.data.cells import BOOLEANS, MISSING_NUMBER, Bad, as_cell, category, finite, is_date, parsed
+from coterie.data.hashed_texts import hashed
 
 TEXTS = 1_000  # different texts of a column that are told apart
+PROSE = 3  # words of a text on average, from which on it is more than a name
 
 ColumnKind: TypeAlias = Literal["number", "boolean", "text", "date", "empty"]
 
@@ -101,6 +103,12 @@ class ColumnReader:
         return row, next(text for text, code in self._texts.items() if code == codes[row])
 
     @property
+    def is_prose(self) -> bool:
+        """Whether it has text of several words, that is hardly ever the same."""
+        words = [len(text.split()) for text in self._texts]
+        return self.kind == "text" and 2 * len(words) > min(self.rows, TEXTS) and sum(words) >= PROSE * len(words)
+
+    @property
     def one_each(self) -> bool:
         """Whether every row has a whole number of its own."""
         if self.kind != "number" or self._wide is None or self.bad is not None:
@@ -115,3 +123,26 @@ class ColumnReader:
         places = {value: place for place, value in enumerate(self.values)}
         new = [BOOLEANS[t.lower()] if self.kind == "boolean" else float(places[t]) for t in self._texts]
         return np.array([*new, np.nan], dtype=np.float32)[codes]
+
+
+class TextReader(ColumnReader):
+    """A column of text whose words are hashed: each row becomes `size` numbers, a missing text zeros."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(name)
+        self.size = size
+        self._hashed: list[NDArray[np.float16]] = []
+
+    def add_values(self, values: NDArray[Any]) -> None:
+        """Values of a library's own column."""
+        self.add([as_cell(value) for value in values.tolist()])
+
+    def add(self, cells: Sequence[str]) -> None:
+        """Cells of text."""
+        self._hashed.append(hashed([category(cell.strip()) or "" for cell in cells], self.size).numpy())
+        self.rows += len(cells)
+
+    def stored(self) -> NDArray[np.float32]:
+        """The hashed words (rows, size)."""
+        found = np.concatenate(self._hashed) if self._hashed else np.zeros((0, self.size), np.float16)
+        return found.astype(np.float32)

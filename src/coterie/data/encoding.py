@@ -1,5 +1,7 @@
 """How the columns of a table become inputs: missing values filled in, categories as one input for each value.
 
+A column of text is stored as hashed words already, so many numbers in a row, which are inputs as they are.
+
 Everything is measured on training rows only, and is kept with the run, so that new rows are encoded alike.
 """
 
@@ -20,6 +22,7 @@ from torch import Tensor
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data.cells import number_cells, text_cells
 from coterie.data.frames import column_names, one_column, positional, same_length
+from coterie.data.hashed_texts import hashed
 from coterie.data.scale import Scale
 
 SHOWN = 6  # values in a warning
@@ -34,6 +37,12 @@ class StoredColumn:
     values: tuple[str, ...] | None = None  # what the codes stand for; None: the column has numbers
     given: int = 0  # so many of the values were given: these have inputs, whether or not a training row has them
     fill: float | None = None  # what was given for a missing number
+    words: int = 0  # text: stored as so many numbers, of its hashed words
+
+    @property
+    def width(self) -> int:
+        """How many stored numbers it has."""
+        return self.words or 1
 
 
 @dataclass(frozen=True)
@@ -46,10 +55,18 @@ class InputColumn:
     indicator: bool = False  # one more input: 1 where the value is missing
     fills: bool = True  # whether a missing value is accepted
     unseen: tuple[str, ...] = ()  # other values of the table, with the codes after these; they have no input
+    words: int = 0  # text: so many inputs, of its hashed words
+
+    @property
+    def width(self) -> int:
+        """How many stored numbers it has."""
+        return self.words or 1
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """What its inputs are called."""
+        if self.words:
+            return tuple(f"{self.name} words {place}" for place in range(self.words))
         named = (self.name,) if self.values is None else tuple(f"{self.name}={value}" for value in self.values)
         return (*named, *((f"{self.name} missing",) if self.indicator else ()))
 
@@ -65,8 +82,15 @@ class TablePlan:
     def fit(self, x: Tensor, train: Tensor) -> tuple[TableScale, Tensor]:
         """The encoding that the training rows give, and the table with the codes of categories as it numbers them."""
         seen = x if self.standardise == "all" else x[train]
-        columns, means, stds, coded = [], [], [], x
-        for place, stored in enumerate(self.columns):
+        columns, means, stds, coded, place = [], [], [], x, -1
+        for stored in self.columns:
+            place += 1
+            if stored.words:
+                columns.append(InputColumn(stored.name, words=stored.words))
+                means += [0.0] * stored.words
+                stds += [1.0] * stored.words
+                place += stored.words - 1
+                continue
             column, mean, std = self._measured(stored, seen[:, place])
             if stored.values is not None and column.values != stored.values:
                 coded = x.clone() if coded is x else coded
@@ -125,12 +149,14 @@ class TableScale(Scale):
         source: list[int] = []
         code: list[int] = []
         fill: list[float] = []
-        for place, column in enumerate(self.columns):
-            codes = [NUMBER] if column.values is None else list(range(len(column.values)))
+        place = 0
+        for column in self.columns:
+            codes = [NUMBER] * column.width if column.values is None else list(range(len(column.values)))
             codes += [INDICATOR] if column.indicator else []
-            source += [place] * len(codes)
+            source += range(place, place + column.words) if column.words else [place] * len(codes)
             code += codes
             fill += [float("nan") if column.fill is None else column.fill] * len(codes)
+            place += column.width
         return torch.tensor(source), torch.tensor(code), torch.tensor(fill, dtype=torch.get_default_dtype())
 
     @property
@@ -145,8 +171,13 @@ class TableScale(Scale):
 
     @cached_property
     def filled(self) -> Tensor:
-        """(columns,) whether a missing value is filled in."""
-        return torch.tensor([column.fills for column in self.columns])
+        """Of each stored number whether it is filled in where it is missing."""
+        return torch.tensor([column.fills for column in self.columns for _ in range(column.width)])
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of text, whose words are hashed."""
+        return tuple(column.name for column in self.columns if column.words)
 
     @property
     def uniform(self) -> bool:
@@ -160,7 +191,7 @@ class TableScale(Scale):
 
     def bytes(self) -> bytes:
         """What it does, for a checksum."""
-        said = [[c.name, c.values, c.fill, c.indicator, c.fills] for c in self.columns]
+        said = [[c.name, c.values, c.fill, c.indicator, c.fills, *([c.words] if c.words else [])] for c in self.columns]
         return super().bytes() + json.dumps(said).encode()
 
     def stored(self, x: Any, where: str, row: Callable[[int], str] = "row {}".format) -> Tensor:
@@ -174,11 +205,14 @@ class TableScale(Scale):
             for column in self.columns
         ]
         same_length(found, self.names, where)
-        return torch.from_numpy(np.stack(found, 1).astype(np.float32))
+        wide = [values.reshape(len(values), column.width) for column, values in zip(self.columns, found, strict=True)]
+        return torch.from_numpy(np.concatenate(wide, 1).astype(np.float32))
 
     def _stored(
         self, column: InputColumn, values: NDArray[Any], where: str, row: Callable[[int], str]
     ) -> NDArray[np.float64]:
+        if column.words:
+            return hashed([text or "" for text in text_cells(values)], column.words).double().numpy()
         if column.values is None:
             numbers, bad = number_cells(values)
             if bad is not None:
@@ -202,20 +236,32 @@ class TableScale(Scale):
     def recoded(self, x: Tensor, theirs: Scale | None, names: Sequence[str], where: str) -> Tensor:
         """Another table's stored columns as this one stores them; `names` are those of its columns."""
         old = {column.name: column for column in theirs.columns} if isinstance(theirs, TableScale) else {}
-        if x.ndim != 2 or x.shape[1] != len(names):
+        widths = [old[name].width if name in old else 1 for name in names]
+        if x.ndim != 2 or x.shape[1] != sum(widths):
             raise CoterieError(
                 f"{where}: expected rows of {len(names)} values ({', '.join(names)}); got shape {tuple(x.shape)}",
                 code="data-shape",
             )
         table: dict[str, NDArray[Any]] = {}
-        for place, name in enumerate(names):
-            values = x[:, place].double().numpy()
+        blocks = dict(zip(names, x.split(widths, 1), strict=True))
+        for name, block in blocks.items():
+            values = block[:, 0].double().numpy()
             if name in old and old[name].values is not None:
                 known = (*(old[name].values or ()), *old[name].unseen)
                 texts = [None if np.isnan(v) else known[int(v)] for v in values.tolist()]
                 values = np.array(texts, dtype=object)
             table[name] = values
-        return self.stored(table, where)
+        found = list(self.stored(table, where).split([column.width for column in self.columns], 1))
+        for place, column in enumerate(self.columns):
+            if column.words:
+                if column.name not in old or old[column.name].words != column.words:
+                    raise CoterieError(
+                        f"{where}: column '{column.name}' is text, hashed to {column.words} numbers; read it with "
+                        f"text={column.name} and size={column.words}, or give DataFrames: result.admit([(frame, y)])",
+                        code="data-column-invalid",
+                    )
+                found[place] = blocks[column.name].to(found[place].dtype)
+        return torch.cat(found, 1)
 
 
 def _warn_of_unseen(column: InputColumn, unseen: Sequence[str], where: str) -> None:

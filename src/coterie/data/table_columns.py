@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, StrictInt
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
 from coterie.core.types import STRICT
-from coterie.data.column_reader import TEXTS, ColumnReader
+from coterie.data.column_reader import TEXTS, ColumnReader, TextReader
 from coterie.data.encoding import StoredColumn, TablePlan
 
 FEW = 50  # different values of a column of text that is taken for categories
@@ -40,12 +40,16 @@ class ColumnRules:
     categories: Categories = "auto"
     leave_out: Names = ()
     asked: bool = False  # whether the columns were named one by one: then each must be of use
+    text: Names = ()  # columns whose words are hashed
+    size: int = 512  # numbers of a hashed text
 
     def check(self, header: Sequence[str], features: Sequence[str], title: str) -> None:
         """Refuse names that are no columns, or not of inputs, and lists of values that make no sense."""
         named = self.categories if isinstance(self.categories, tuple | dict) else ()
         fills = self.missing if isinstance(self.missing, dict) else ()
-        for key, names in (("leave_out", self.leave_out), ("categories", named), ("missing", fills)):
+        for key, names in (
+            *(("leave_out", self.leave_out), ("categories", named), ("missing", fills), ("text", self.text)),
+        ):
             for name in names:
                 if name not in header:
                     raise CoterieError(
@@ -56,6 +60,12 @@ class ColumnRules:
                         f"data.{key}: {title}, column '{name}' is not an input; leave it out of {key}",
                         code="data-column-invalid",
                     )
+        if both := [name for name in self.text if name in named or name in fills]:
+            raise CoterieError(
+                f"data.text: {title}, column '{both[0]}': its words are hashed, so it has neither categories nor a "
+                "number where it is missing; leave it out of them, or out of text",
+                code="data-column-invalid",
+            )
         for name in named:
             if name in fills:
                 raise CoterieError(
@@ -77,6 +87,8 @@ class ColumnRules:
 
     def reader(self, name: str) -> ColumnReader:
         """What reads a column."""
+        if name in self.text:
+            return TextReader(name, self.size)
         named = isinstance(self.categories, tuple | dict) and name in self.categories
         return ColumnReader(name, as_text=named, given=self.given(name))
 
@@ -86,7 +98,7 @@ class ChosenColumns:
     """The inputs of a table."""
 
     columns: tuple[StoredColumn, ...]
-    x: NDArray[np.float32]  # (rows, columns), NaN where a value is missing
+    x: NDArray[np.float32]  # (rows, columns, of which text is several), NaN where a value is missing
     keep: NDArray[np.bool_] | None  # (rows,) the rows that stay, where some are left out
     left_out: tuple[str, ...]
     remarks: tuple[str, ...]  # what to say of the columns
@@ -99,7 +111,7 @@ class ChosenColumns:
 
     def plan(self, x: NDArray[np.float32], standardise: bool | Literal["all"]) -> TablePlan | None:
         """How the rows that stay become inputs; None: they are inputs as they are, for all of them are numbers."""
-        plain = all(column.values is None and column.fill is None for column in self.columns)
+        plain = all(column.values is None and column.fill is None and not column.words for column in self.columns)
         return None if plain and not np.isnan(x).any() else TablePlan(self.columns, self.fills, standardise)
 
 
@@ -133,24 +145,35 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
             f"values.{why}",
             code="data-column-unknown",
         )
-    numbers = {column.name for column, _ in found if column.values is None}
+    numbers = {column.name for column, _ in found if column.values is None and not column.words}
     if wrong := [name for name in (rules.missing if isinstance(rules.missing, dict) else ()) if name not in numbers]:
         raise CoterieError(
             f"data.missing: {title}, column '{wrong[0]}' has no numbers; leave it out of missing",
             code="data-column-invalid",
         )
-    x = np.stack([values for _, values in found], 1)
+    x = np.concatenate([values.reshape(len(values), column.width) for column, values in found], 1)
     columns = tuple(column for column, _ in found)
     _warn_of_identifiers([reader for reader in readers if reader.name not in left], title)
     keep = _without_holes(x, columns, table)
     remarks = [f"left out: {_reasons(left)}"] if left else []
     if said := [f"{c.name} ({listed(c.values[: c.given or None])})" for c in columns if c.values is not None]:
         remarks.append(f"categories: {', '.join(said)}")
+    if texts := [f"{c.name} (its words, hashed to {c.words} numbers)" for c in columns if c.words]:
+        remarks.append(f"text: {', '.join(texts)}")
     fills = rules.missing == "mean" or isinstance(rules.missing, dict)
     return ChosenColumns(columns, x, keep, tuple(left), tuple(remarks), fills)
 
 
+def only_prose(readers: Sequence[ColumnReader], rules: ColumnRules) -> tuple[str, ...]:
+    """The columns of prose, of a table that has nothing else to be an input."""
+    if any(r.kind in ("number", "boolean") or not _text_reason(r, rules) for r in readers):
+        return ()
+    return tuple(reader.name for reader in readers if reader.is_prose)
+
+
 def _stored(reader: ColumnReader, rules: ColumnRules) -> StoredColumn:
+    if isinstance(reader, TextReader):
+        return StoredColumn(reader.name, words=reader.size)
     if reader.kind == "text":
         return StoredColumn(reader.name, reader.values, given=len(reader.given))
     fill = rules.missing.get(reader.name) if isinstance(rules.missing, dict) else None
@@ -160,6 +183,8 @@ def _stored(reader: ColumnReader, rules: ColumnRules) -> StoredColumn:
 def _checked(reader: ColumnReader, table: _Table) -> str:
     """Why a column is not an input, empty if it is one; an error where it cannot be what was asked for."""
     name, kind = reader.name, reader.kind
+    if isinstance(reader, TextReader):
+        return ""
     if kind in ("number", "boolean"):
         if kind == "number" and reader.bad is not None:
             row, text = reader.bad
@@ -188,6 +213,8 @@ def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
         return "no values"
     if reader.kind == "date":
         return f"dates; data.time={name} tests on each client's latest rows"
+    if reader.is_prose and not reader.as_text:
+        return f"text; data.text={name} uses its words"
     if reader.too_many:
         return f"text with more than {TEXTS:,} different values"
     if reader.as_text:
@@ -227,14 +254,15 @@ def _without_holes(x: NDArray[np.float32], columns: Sequence[StoredColumn], tabl
     if not holes.any():
         return None
     missing = table.rules.missing
-    for place, column in enumerate(columns):
+    starts = np.cumsum([0, *(column.width for column in columns)])[:-1]
+    for place, column in zip(starts, columns, strict=True):
         given = column.fill is not None or column.values is not None
         rows = np.flatnonzero(holes[:, place]).tolist()
         if rows and (missing == "refuse" or (isinstance(missing, dict) and not given)):
             instead = f"missing.{column.name}=NUMBER, to stand for it, or missing=drop, to leave the row out"
             raise table.refuse(column.name, rows[0], f"the value is missing; fill it in, or write {instead}")
     bare = np.asarray(holes.any(1))
-    where = [f"{c.name} ({holes[:, i].sum():,})" for i, c in enumerate(columns) if holes[:, i].any()]
+    where = [f"{c.name} ({holes[:, i].sum():,})" for i, c in zip(starts, columns, strict=True) if holes[:, i].any()]
     many = f"data: {table.title}: values are missing in {bare.sum():,} of {len(x):,} rows: {', '.join(where)}."
     if missing == "drop":
         if bare.all():

@@ -5,7 +5,8 @@ upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, e
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
 The server sees representations and means of models. Newcomers join the nearest mean representation, or by loss.
-`when: drift` clusters once; then clients whose loss jumps move to the model that fits, anew where none does.
+`when: drift` clusters once; then clients whose data has changed, by their losses and by two halves of it, move to the
+model that fits, anew where none does.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Composed(LowerLevel):
             late = state.models(reply, since=start if self.representation == "update" else None)
             state = self.regroup(state, early or late, reply, cohort)
         if self.when == "drift":
-            state, here = followed(state, reply, cohort, ask)
+            state, here = followed(state, reply, self.local, cohort, ask)
             return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
         return averaged_by_place(state, reply, weigh(reply, self.weights))
 

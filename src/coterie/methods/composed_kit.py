@@ -27,6 +27,7 @@ class Kit(Clusters):
     last: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))  # see `composed_drift`
     worst: float = 0.0  # the highest mean loss of a round since the clustering
     alarmed: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    looks: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))
 
     def measured_from(self) -> Tensor:
         """Where gradients are taken."""

@@ -35,13 +35,16 @@ class FedRep(FedPer):
     paper: ClassVar[str] = "Collins et al. 2021, arXiv:2102.07078"
 
     head_epochs: PositiveInt = 10  # tau; the body trains as `local` says
+    head_steps: PositiveInt | None = None  # a number of batches instead, as in `local.steps`
+    later: ClassVar[dict[str, None]] = {"head_steps": None}
 
     def round(self, state: Split, cohort: Cohort, ask: Ask) -> Split:
-        """h_i for head_epochs with phi frozen, then phi_i with h_i frozen; phi <- sum_i n_i/n phi_i."""
+        """h_i for head_epochs (or head_steps) with phi frozen, then phi_i with h_i frozen; phi <- sum_i n_i/n phi_i."""
         start, section = self.start(state), self.section
         if start.personal is None:
             return super().round(state, cohort, ask)
-        head = dataclasses.replace(self.local, epochs=self.head_epochs, steps=None)
+        epochs = self.head_epochs if self.head_steps is None else None
+        head = dataclasses.replace(self.local, epochs=epochs, steps=self.head_steps)
         _, body = ask(
             [
                 Fit(start, local=head, train=section, send=False, optimizer_slot=HEAD_OPTIMIZER),

@@ -5,9 +5,9 @@ labels). Every client of a round reports the shares of its labels. A client whos
 (L1), or that is new, joins the nearest center (L1). If a center is further than `moved` times the mean distance between
 centers from where it was at the last clustering, all clients known are clustered anew by k-means; a new cluster starts
 at the mean of its members' previous models. FedAvg in each cluster.
-The server sees the label shares of every client, and means of models.
-Open or different: of the paper only the abstract was available: `drifted` and `moved` are our choices, and no cell of
-its tables is claimed. `k: silhouette` chooses K. Labels count modulo `classes`; targets of a regression are binned.
+The server sees the label shares of every client, and means of models. Clients that differ in their inputs only, as by
+a rotation, are alike to it. Of the paper only the abstract was available: `drifted` and `moved` are our choices, and no
+cell of its tables is claimed. Labels count modulo `classes`; targets of a regression are binned.
 """
 
 from __future__ import annotations

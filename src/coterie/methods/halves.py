@@ -2,19 +2,23 @@
 
 From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch
 of the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one
-half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg.
-The first look is from the common start, further ones are from the clusters' models after 10, 20, 40, ... visits per
-client. A split is then tried on held-out samples (see `halves_trial`). The server sees sketches, means and scores.
-Clients whose loss jumps, because their data has changed, are measured at once, and move (see `halves_drift`).
+half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from
+the common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. A split is then tried
+on held-out samples (see `halves_trial`). Clients whose data has changed are found by their losses and by another look,
+and move (`halves_drift`). The server sees sketches, means and scores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
+import torch
 from pydantic import NonNegativeFloat, PositiveInt
 
+from coterie.clustering.averaging import weigh
 from coterie.clustering.constraints import constrained
 from coterie.clustering.halves import halves_evidence, sample_of, spread, told
 from coterie.core.client_table import ByClient
@@ -22,16 +26,14 @@ from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
-from coterie.methods.halves_drift import as_they_are, followed
-from coterie.methods.halves_state import Halved, check_pins
-from coterie.methods.halves_visit import looks_of, work_of
+from coterie.methods.halves_drift import followed
+from coterie.methods.halves_state import FIRST, Halved, check_pins
+from coterie.methods.halves_visit import changed_since, due_looks, without, work_of
 from coterie.methods.hard_clusters import averaged, joined_by_loss
-
-FIRST = 10  # visits per client until the second look
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -57,32 +59,32 @@ class Halves:
 
     def round(self, state: Halved, cohort: Cohort, ask: Ask) -> Halved:
         """Train every cluster. Clients not yet measured from their cluster's anchor are measured in the same visit."""
-        state = self.admit(state.visited(len(cohort.ids)), cohort, ask)
+        before, state = state, self.admit(state.visited(len(cohort.ids)), cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
-        due = met[:0] if state.refused else met[~state.looks.has(met)]
-        looks = looks_of(state, due, self.local, self.look) if len(due) else []
+        looks = due_looks(state, met, self.local, self.look)
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
-        new = self.learn(state, trained[-2], trained[-1], cohort) if looks and len(trained[-1].ids) else state
-        new, weights = followed(new, trained[0], FIRST, cohort, ask) if self.drift else as_they_are(new, trained[0])
+        again = partial(changed_since, before, self.local, self.look, ask)
+        known = (cohort, ask, again, bool(looks))
+        state, moved = followed(state, trained[0], FIRST, *known) if self.drift else (state, met[:0])
+        new = self.learn(state, [without(reply, moved) for reply in trained[-2:]], cohort) if looks else state
+        weights = weigh(trained[0], "size") * ~torch.isin(trained[0].ids, moved)
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weights)
-        split = len(new.centers) > len(state.centers)
-        if state.trial.on and (state.trial.of_split or not split):
-            return new.tried([r for r in replies if isinstance(r, Evaluated)], trained[1], split, cohort)
-        return new.next_trial(state, trained[0], split and not self.pinned) if self.trial else new  # pins are not tried
+        return new.judged(state, replies, weights, moved, self.pinned, cohort) if self.trial else new
 
-    def learn(self, state: Halved, first: Fitted, second: Fitted, cohort: Cohort) -> Halved:
+    def learn(self, state: Halved, looks: Sequence[Fitted], cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks; among many clients, a few new ones join what is there."""
-        state, pinned = state.looked(first, second), (self.pinned and cohort.roster.groups) or ByClient.empty()
-        for group in state.group_of[state.labels.at(first.ids)].unique().tolist():
-            if not state.is_due(group, first.ids):
-                state = state.joined_nearest(group, first.ids[~pinned.has(first.ids)], cohort.rng)
+        state, new = state.looked(*looks), looks[0].ids
+        pinned = (self.pinned and cohort.roster.groups) or ByClient.empty()
+        for group in state.group_of[state.labels.at(new)].unique().tolist():
+            if not state.is_due(group, new):
+                state = state.joined_nearest(group, new[~pinned.has(new)], cohort.rng)
                 continue
-            ids, looks, n = state.of_group(group)
+            ids, pairs, n = state.of_group(group)
             now = len(state.labels.at(ids).unique())
             sampled = sample_of(len(ids), cohort.rng)
-            evidence = halves_evidence(looks[sampled, 0], looks[sampled, 1], n[sampled])
-            points = (looks[:, 0] + looks[:, 1]) / 2
+            evidence = halves_evidence(pairs[sampled, 0], pairs[sampled, 1], n[sampled])
+            points = (pairs[:, 0] + pairs[:, 1]) / 2
             labels = spread(evidence.labels(evidence.keep_or_change(now)), sampled, points, n)
             labels = constrained(labels, points, n, pinned.at(ids, default=-1), self.smallest)
             state, k = state.regrouped(group, ids, labels), int(labels.max()) + 1

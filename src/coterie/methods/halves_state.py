@@ -16,7 +16,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError
 from coterie.core.references import Own, Pick
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.replies import Evaluated, Fitted, Reply
 from coterie.core.tasks import Evaluate
 from coterie.methods.halves_trial import (
     AFTER,
@@ -34,6 +34,7 @@ from coterie.methods.hard_clusters import Clusters, averaged
 
 SLOT = "halves.personal"  # where a client keeps its own model
 SAY_GROUPS = "name a column (data.group=COLUMN) or give Federation.from_arrays(..., groups=[...])"
+FIRST = 10  # visits per client until the second look
 MORE = 1.1  # times as many looks as before: then a group of many clients is divided anew
 
 
@@ -64,6 +65,7 @@ class Halved(Clusters):
     worst: float  # the highest mean loss of a round's training
     under: tuple[int, bool, int]  # how they were trained in the last round: see `how_trained`
     alarmed: Tensor  # the clients whose loss had jumped in the last round, and no model fitted
+    drifted: bool = False  # whether clients have moved since the anchors were taken
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
@@ -92,13 +94,20 @@ class Halved(Clusters):
         )
 
     def visited(self, clients: int) -> Halved:
-        """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again."""
+        """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again.
+
+        If clients have moved since, all are one group: from the mean of the models, so that clusters may merge too.
+        """
         visits = self.visits + clients / max(len(self.labels.ids), clients)
         if visits <= self.until or self.trial.on:
             return dataclasses.replace(self, visits=visits)
-        looks, groups = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers))
-        fresh = dataclasses.replace(self, anchors=self.centers, group_of=groups, looks=looks)
-        verdict = RIGHT if self.kind in (PERSONAL, BOTH) else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
+        looks, groups, anchors = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers)), self.centers
+        if self.drifted:
+            sizes = torch.bincount(self.labels.values, minlength=len(anchors)).to(anchors.dtype)
+            groups, anchors = torch.zeros_like(groups), (sizes / sizes.sum())[None] @ anchors
+        fresh = dataclasses.replace(self, anchors=anchors, group_of=groups, looks=looks, drifted=False)
+        tried = self.drifted or self.kind in (PERSONAL, BOTH)
+        verdict = RIGHT if tried else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
 
     @property
@@ -111,10 +120,10 @@ class Halved(Clusters):
         return dataclasses.replace(self, visits=self.until, until=first / 2)
 
     def looked(self, first: Fitted, second: Fitted) -> Halved:
-        """The state that knows these clients' looks."""
-        assert first.sketch is not None
-        assert second.sketch is not None
-        looks = self.looks.put(first.ids, torch.stack([first.sketch, second.sketch], 1))
+        """The state that knows these clients' looks, if anybody has answered."""
+        if not len(first.ids):
+            return self
+        looks = self.looks.put(first.ids, sketches(first, second))
         return dataclasses.replace(self, looks=looks, samples=self.samples.put(first.ids, first.n))
 
     def of_group(self, group: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -190,7 +199,17 @@ class Halved(Clusters):
         _, after, own = kinds = self.kinds()
         return Evaluate((after, own), average=True) if kind == BOTH else Evaluate((kinds[kind],))
 
-    def next_trial(self, before: Halved, reply: Fitted, split: bool) -> Halved:
+    def judged(
+        self, before: Halved, replies: Sequence[Reply], weights: Tensor, moved: Tensor, pinned: bool, cohort: Cohort
+    ) -> Halved:
+        """After a round of the trial that is under way, or before the first of one; pinned clusters are not tried."""
+        trained, split = [r for r in replies if isinstance(r, Fitted)], len(self.centers) > len(before.centers)
+        if before.trial.on and (before.trial.of_split or not split):
+            scores = [reply for reply in replies if isinstance(reply, Evaluated)]
+            return self.tried(scores, trained[1], split, cohort, moved)
+        return self.next_trial(before, trained[0], weights, split and not pinned)
+
+    def next_trial(self, before: Halved, reply: Fitted, weights: Tensor, split: bool) -> Halved:
         """The state in which a trial has begun, if there is something to try and it was not tried before.
 
         After a split the models before are trained beside those after. Without one, personal models are still tried.
@@ -198,14 +217,19 @@ class Halved(Clusters):
         if self.verdict == RIGHT or not split:
             due = self.verdict == UNTRIED and self.visits >= SETTLED and not self.trial.on
             return dataclasses.replace(self, trial=dataclasses.replace(self.trial, rounds=0)) if due else self
-        before = averaged(before, reply, before.labels.at(reply.ids), weigh(reply, "size"))
+        before = averaged(before, reply, before.labels.at(reply.ids), weights)
         models = self.anchors.clone()
         models[before.group_of] = before.centers
         return dataclasses.replace(self, trial=dataclasses.replace(Trial.none(models), before=models, rounds=0))
 
-    def tried(self, verdicts: Sequence[Evaluated], reply: Fitted, split: bool, cohort: Cohort) -> Halved:
-        """A round of the trial is over; a further split begins it anew, except for the models before."""
-        trial, models = self.trial.measured(verdicts), self.trial.before
+    def tried(
+        self, verdicts: Sequence[Evaluated], reply: Fitted, split: bool, cohort: Cohort, moved: Tensor | None = None
+    ) -> Halved:
+        """A round of the trial is over; a further split begins it anew, except for the models before.
+
+        Who has moved measured models of a cluster that it is not in: that does not count.
+        """
+        trial, models = self.trial.measured(verdicts).without(moved), self.trial.before
         if trial.of_split:
             groups = self.group_of[self.labels.at(reply.ids)]
             models = mean_by(groups, reply, weigh(reply, "size"), empty=models)
@@ -248,3 +272,10 @@ class Halved(Clusters):
         rest = (number < 0).nonzero().flatten()
         number[rest] = len(self.centers) + torch.arange(len(rest))
         return number
+
+
+def sketches(first: Fitted, second: Fitted) -> Tensor:
+    """Looks (n, 2, d) of the clients that answered, of their sketches on either half."""
+    assert first.sketch is not None
+    assert second.sketch is not None
+    return torch.stack([first.sketch, second.sketch], 1)

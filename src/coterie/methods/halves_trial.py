@@ -72,6 +72,13 @@ class Trial:
             self, scores=self.scores.put(ids, scores), held_out=self.held_out.put(ids, replies[0].n[some])
         )
 
+    def without(self, clients: Tensor | None) -> Trial:
+        """The trial that has not heard of these clients."""
+        if clients is None or not len(clients):
+            return self
+        rest = self.scores.ids[~torch.isin(self.scores.ids, clients)]
+        return dataclasses.replace(self, scores=self.scores.only(rest), held_out=self.held_out.only(rest))
+
     def is_over(self, clients: int) -> bool:
         """Whether it had its rounds, and half of the clients that were met have measured."""
         if 2 * len(self.scores.ids) < clients:

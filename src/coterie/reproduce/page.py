@@ -39,15 +39,15 @@ def write(results: Results, docs: Path) -> list[Path]:
     figures = draw(results)
     page = results.root / "report.html"
     _put(page, render(standings, figures))
-    own = [found for t in TABLES if t.own_page is not None for found in t.own_page.pages(results)]
-    for file, contents in own:
+    own = dict(found for t in TABLES if t.own_page is not None for found in t.own_page.pages(results))
+    for file, contents in own.items():
         _put(docs / file, contents)
     text, folder = docs / "results.md", docs / "pictures"
     there = [(d.title, d.remark, folder / f"{d.name}.png") for d in figures if (folder / f"{d.name}.png").is_file()]
     _put(text, markdown(every, there, docs))  # first: a browser may take minutes to draw, or never answer
     pictures = _pictures(figures, folder)
     _put(text, markdown(every, pictures, docs))
-    return [page, text, *(docs / file for file, _ in own), *(file for *_, file in pictures)]
+    return [page, text, *(docs / file for file in own), *(file for *_, file in pictures)]
 
 
 def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:

@@ -157,7 +157,9 @@ def _facts(result: Result[Any], subject: Subject) -> Iterator[tuple[str, str]]:
         if column.values is not None:
             codes = _listed([f"{value} = {code}" for code, value in enumerate(column.values)])
             yield f"codes of {column.name}", f"{codes}; -1 for any other value"
-        if column.fills:
+        if column.words:
+            yield f"{column.name}", f"text: its words, hashed to {column.words} numbers"
+        elif column.fills:
             yield f"{column.name} missing", "accepted: NaN"
     name = type(result.model.blueprint).__name__
     build = getattr(result.model.build, "func", None)

@@ -215,6 +215,7 @@ class _RecordedColumn:
     fill: float | None
     indicator: bool
     fills: bool
+    words: int = 0  # written where it is text only
 
 
 @dataclass(frozen=True)
@@ -332,7 +333,8 @@ def _scale_to_json(scale: Scale | None) -> Json | None:
     out = {name: part.tolist() if isinstance(part, Tensor) else part for name, part in parts.items()}
     if isinstance(scale, TableScale):
         keys = [key.name for key in fields(_RecordedColumn)]
-        out["columns"] = [{key: getattr(column, key) for key in keys} for column in scale.columns]
+        shown = [{key: getattr(column, key) for key in keys} for column in scale.columns]
+        out["columns"] = [{k: v for k, v in column.items() if k != "words" or v} for column in shown]
     return out
 
 
@@ -342,7 +344,7 @@ def _scale_from_json(found: _RecordedScale | None) -> Scale | None:
     mean, std = (torch.tensor(v) if isinstance(v, list) else float(v) for v in (found.mean, found.std))
     if found.columns is None:
         return Scale(float(found.divisor), mean, std)
-    columns = tuple(InputColumn(c.name, c.values, c.fill, c.indicator, c.fills) for c in found.columns)
+    columns = tuple(InputColumn(c.name, c.values, c.fill, c.indicator, c.fills, words=c.words) for c in found.columns)
     scale = TableScale(float(found.divisor), mean, std, None, columns)
     if any(torch.as_tensor(part).shape != (len(scale.inputs),) for part in (mean, std)):
         raise DecodeError(f"scales: expected {len(scale.inputs)} means and deviations, one for each input")

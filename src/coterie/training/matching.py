@@ -95,9 +95,10 @@ def seen_alike(newcomers: Federation, trained: Clients) -> Federation:
 def _encoded_alike(newcomers: Federation, scale: TableScale) -> Federation:
     """A table read on its own, with the columns and the categories of the training data."""
     if gone := [name for name in scale.names if name in newcomers.left_out]:
+        key = "text" if gone[0] in scale.texts else "categories"
         raise CoterieError(
             f"newcomers: column '{gone[0]}' was left out when their table was read; read it with "
-            f"categories=({', '.join(map(repr, gone))},), or give DataFrames: result.admit([(frame, y)])",
+            f"{key}=({', '.join(map(repr, gone))},), or give DataFrames: result.admit([(frame, y)])",
             code="data-column-unknown",
         )
 

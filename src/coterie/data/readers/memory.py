@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -12,10 +13,11 @@ from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.types import Kind
 from coterie.data.cells import is_hole
+from coterie.data.column_reader import ColumnReader
 from coterie.data.dataset import Dataset
 from coterie.data.frames import column_names, one_column, same_length
 from coterie.data.readers.table import Read, Table
-from coterie.data.table_columns import Categories, Missing
+from coterie.data.table_columns import Categories, Missing, only_prose
 
 
 @explained_call
@@ -31,6 +33,8 @@ def from_frame(
     leave_out: Sequence[str] = (),
     missing: Missing = "mean",
     categories: Categories = "auto",
+    text: Sequence[str] = (),
+    size: int = 512,
     standardise: bool = True,
     standardise_y: bool = True,
     task: Kind | None = None,
@@ -55,20 +59,30 @@ def from_frame(
         categories=categories,
         time=time,
         group=group,
+        text=text,  # type: ignore[arg-type]  # likewise
+        size=size,
     )
     features, others = table.split_columns(names)
     wanted = [*features, *(other for other in others if other not in features)]
     columns = {column: one_column(frame, column, wanted, "from_frame") for column in wanted}
     same_length(list(columns.values()), wanted, "from_frame")
-    readers = [table.rules.reader(column) for column in features]
-    for reader in readers:
-        reader.add_values(columns[reader.name])
+    readers = _read(table, features, columns)
+    if x is None and not text and (prose := only_prose(readers, table.rules)):
+        table = replace(table, text=prose)
+        readers = _read(table, features, columns)
     data = table.dataset(
         Read(readers, {other: _listed(columns[other]) for other in others}, "row {} (the first is 0)".format), name
     )
     if data.left_out:
         warnings.warn(f"data: {name}: {data.remarks[0]}", CoterieWarning, stacklevel=3)
     return data
+
+
+def _read(table: Table, features: Sequence[str], columns: Mapping[str, NDArray[Any]]) -> list[ColumnReader]:
+    readers = [table.rules.reader(name) for name in features]
+    for reader in readers:
+        reader.add_values(columns[reader.name])
+    return readers
 
 
 def _listed(column: NDArray[Any]) -> list[Any]:

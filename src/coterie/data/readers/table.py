@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass as plain
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import PositiveInt
 from torch import Tensor
 
 from coterie.core.constructors import dataclass
@@ -34,7 +36,7 @@ from coterie.data.readers.columns import (
     validation,
 )
 from coterie.data.scale import Scale
-from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, Names, choose
+from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, Names, choose, only_prose
 
 MANY = 1_000  # classes; more than this and more than there are rows: these numbers are no classes
 
@@ -68,6 +70,8 @@ class Table:
     categories: Categories = "auto"  # auto: text with few values; none; also [columns]; or only {column: [values]}
     time: str | None = None  # column of numbers or dates: a client's latest rows are its test rows
     group: str | None = None  # column of the groups that clients are in, for method.name=given; no feature then
+    text: Names = ()  # columns of text whose words become inputs; if there is nothing else, prose is found by itself
+    size: PositiveInt = 512  # numbers of a hashed text
 
     def _read(self, file: Path) -> Read:
         raise NotImplementedError
@@ -76,12 +80,16 @@ class Table:
         """Read it."""
         file = file_at(self.path)
         with reading(file):
-            return self.dataset(self._read(file), file.stem)
+            read = self._read(file)
+            if self.x is None and not self.text and (prose := only_prose(read.features, self.rules)):
+                return replace(self, text=prose)()
+            return self.dataset(read, file.stem)
 
     @property
     def rules(self) -> ColumnRules:
         """What is said of its columns."""
-        return ColumnRules(self.missing, self.categories, self.leave_out, self.x is not None)
+        asked = self.x is not None
+        return ColumnRules(self.missing, self.categories, self.leave_out, asked, self.text, self.size)
 
     def dataset(self, read: Read, name: str) -> Dataset:
         """A data set of what was read."""
@@ -171,7 +179,8 @@ class Table:
         """Columns that are, or may be, features, and the others that are needed."""
         others = list(self._roles(header).values())
         unused = {*others, *self.leave_out}
-        features = [name for name in header if name not in unused] if self.x is None else list(dict.fromkeys(self.x))
+        named = list(dict.fromkeys((*(self.x or ()), *self.text)))
+        features = [name for name in header if name not in unused] if self.x is None else named
         self.rules.check(header, features, self.path)
         return features, others
 

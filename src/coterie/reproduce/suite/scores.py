@@ -10,11 +10,13 @@ import numpy as np
 
 from coterie.reproduce.cell import Outcome, Outcomes, Run
 from coterie.reproduce.suite.cases import CASES, LAST, Case, Half
-from coterie.reproduce.suite.contenders import BEST_TAU, CONTENDERS, TAUS
+from coterie.reproduce.suite.contenders import BEST_TAU, CONTENDERS, NEWER, TAUS, Contender
 
 STOCFL = tuple(f"stocfl-{tau:g}" for tau in TAUS)
 NOT_TOLD = tuple(contender.name for contender in CONTENDERS if not contender.told)
 TOLD = (*(contender.name for contender in CONTENDERS if contender.told and contender.name not in STOCFL), BEST_TAU)
+LATE = tuple(contender.name for contender in NEWER)
+EVERY = (*NOT_TOLD, *LATE, *TOLD)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class OnCase:
 
     def best(self) -> str:
         """The contender with the highest mean score; the first of equals."""
-        return max((name for name in (*NOT_TOLD, *TOLD) if name in self.runs), key=self.mean)
+        return max((name for name in EVERY if name in self.runs), key=self.mean)
 
     def below(self, contender: str, other: str) -> tuple[float, float]:
         """How far a contender is below another on average, and the standard error of it (0 for a single seed)."""
@@ -70,14 +72,16 @@ class OnCase:
         return float(apart.mean()), error
 
 
-def read(results: Outcomes, runs: Mapping[str, Run]) -> list[OnCase]:
-    """Everything there is. runs: those of the table, by the name of their cell."""
-    return [_on_case(half, case, results, runs) for half, case in CASES]
+def read(results: Outcomes, runs: Mapping[str, Run], contenders: Sequence[Contender] = CONTENDERS) -> list[OnCase]:
+    """Everything there is of these contenders. runs: those of the table, by the name of their cell."""
+    return [_on_case(half, case, results, runs, contenders) for half, case in CASES]
 
 
-def _on_case(half: Half, case: Case, results: Outcomes, runs: Mapping[str, Run]) -> OnCase:
+def _on_case(
+    half: Half, case: Case, results: Outcomes, runs: Mapping[str, Run], contenders: Sequence[Contender]
+) -> OnCase:
     found: dict[str, dict[int, Seen]] = {}
-    here = [c.name for c in CONTENDERS if f"{half}/{case.name}/{c.name}" in runs]
+    here = [c.name for c in contenders if f"{half}/{case.name}/{c.name}" in runs]
     for name in here:
         outcomes = results.of(runs[f"{half}/{case.name}/{name}"])
         if outcomes:
@@ -86,16 +90,26 @@ def _on_case(half: Half, case: Case, results: Outcomes, runs: Mapping[str, Run])
     if set(STOCFL) <= set(found):
         best = max(STOCFL, key=lambda name: np.mean([one.score for one in found[name].values()]))
         found[BEST_TAU] = found[best]
-    kept = {name: by_seed for name, by_seed in found.items() if name in (*NOT_TOLD, *TOLD)}
+    kept = {name: by_seed for name, by_seed in found.items() if name in EVERY}
     return OnCase(half, case, kept, (*expected, BEST_TAU))
 
 
 def mean_ranks(cases: Sequence[OnCase]) -> dict[str, float]:
-    """Of those that are told nothing: 1 is the best, equals share their places; the mean over federations."""
+    """Of those that are told nothing: 1 is the best, equals share their places; the mean over federations.
+
+    Who cannot be run on a federation has no place there; who was not run where it could be has none at all.
+    """
     from scipy.stats import rankdata
 
-    if not cases:
-        return {}
-    names = [name for name in NOT_TOLD if all(name in one.runs for one in cases)]
-    places = [rankdata([-round(one.mean(name), 6) for name in names]) for one in cases]
-    return dict(zip(names, np.mean(places, axis=0).tolist(), strict=True))
+    names = [name for name in (*NOT_TOLD, *LATE) if cases and complete(name, cases)]
+    places: dict[str, list[float]] = {name: [] for name in names}
+    for one in cases:
+        here = [name for name in names if name in one.runs]
+        for name, place in zip(here, rankdata([-round(one.mean(name), 6) for name in here]), strict=True):
+            places[name].append(float(place))
+    return {name: float(np.mean(found)) for name, found in places.items()}
+
+
+def complete(name: str, cases: Sequence[OnCase]) -> bool:
+    """Whether a contender was run on every one of these federations that it can be run on, and on some."""
+    return any(name in one.runs for one in cases) and all(name in one.runs or name not in one.expected for one in cases)

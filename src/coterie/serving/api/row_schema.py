@@ -67,7 +67,7 @@ def row_example(result: Result[Any]) -> Any:
         return []
     scale = known.scales[0]
     if isinstance(scale, TableScale):
-        return {column.name: column.values[0] if column.values else 0.0 for column in scale.columns}
+        return {c.name: "" if c.words else c.values[0] if c.values else 0.0 for c in scale.columns}
     if known.features is not None and len(known.input_shape) == 1:
         return dict.fromkeys(known.features, 0.0)
     row: Any = 0.0
@@ -88,7 +88,8 @@ def _columns(known: Federation | DataRecord) -> dict[str, Json] | None:
 def _cell(column: InputColumn) -> Json:
     # By name true and false are taken for 1 and 0, as a table's cells are.
     number = dict(NUMBER) | {"type": ["number", "boolean"]}
-    kind: Json = number if column.values is None else {"type": ["string", "number", "boolean"]}
+    text: Json = {"type": ["string", "number", "boolean"]}
+    kind = number if column.values is None and not column.words else text
     return {"anyOf": [kind, {"type": "null"}]} if column.fills else kind
 
 

@@ -120,6 +120,12 @@ def _selected(
             "depends on the other samples; train with model.batch_statistics left out to export it",
             code="export-unsupported",
         )
+    if isinstance(scale, TableScale) and scale.texts:
+        raise CoterieError(
+            f"export: column '{scale.texts[0]}' is text, whose words are hashed before the network sees them, which an "
+            "exported model cannot do; use coterie predict or coterie serve with the run",
+            code="export-unsupported",
+        )
     encoded = _input_shape(result.known)
     dtype = next((p.dtype for p in found.parameters()), torch.get_default_dtype())
     if scale is None and _takes_integers(found, encoded, dtype):

@@ -70,6 +70,7 @@ def told(file: File, found: Guesses) -> list[str]:
         f"  target    {found.target.column}: {found.target.why}",
         f"  task      {found.task}: {found.task_why}",
         f"  time      {f'{time.column}: {time.why}' if time else 'none: test rows are drawn at random'}",
+        *(f"  text      {name}: text of several words, which are hashed" for name in found.text),
         *(f"  left out  {one.column}: {one.why}" for one in found.left_out),
         f"  inputs    {', '.join(found.inputs)}",
     ]

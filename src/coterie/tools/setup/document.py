@@ -60,6 +60,8 @@ def data_lines(file: File, found: Guesses) -> list[Line]:
     ]
     if found.time is not None:
         lines.append(("time", found.time.column, found.time.why))
+    if found.text:
+        lines.append(("text", list(found.text), "text of several words, which are hashed; without this it is left out"))
     if found.left_out:
         names = [one.column for one in found.left_out]
         why = "; ".join(f"{one.column}: {one.why}" for one in found.left_out)

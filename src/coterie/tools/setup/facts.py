@@ -30,6 +30,7 @@ class Column:
     kind: ColumnKind
     whole: bool  # whether all its numbers are whole
     dated: bool  # whether every row has a number, or an ISO date: then rows can be ordered by it
+    prose: bool = False  # whether it has text of several words, that is hardly ever the same
 
     @classmethod
     def of(cls, name: str, cells: Iterable[str]) -> Column:
@@ -42,7 +43,7 @@ class Column:
         whole = numbers and all(float(cell) % 1 == 0 for cell in kept if cell is not None and _number(cell))
         full = None not in kept
         dates = full and all(time_in(cell) is not None for cell in kept if cell is not None)
-        return cls(name, kept, reader.kind, whole, full and (numbers or dates))
+        return cls(name, kept, reader.kind, whole, full and (numbers or dates), reader.is_prose)
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ class Guesses:
     left_out: tuple[Guess, ...]
     inputs: tuple[str, ...]  # other columns, or the array of an npz file
     holes: bool  # whether the target is missing in some rows
+    text: tuple[str, ...] = ()  # inputs of prose, whose words are hashed
 
 
 def guess(file: File, client: str | None = None, target: str | None = None) -> Guesses:
@@ -91,7 +92,8 @@ def guess(file: File, client: str | None = None, target: str | None = None) -> G
     left_out = () if file.format == "npz" else tuple(filter(None, (useless(c, whose) for c in rest)))
     gone = {one.column for one in left_out}
     inputs = tuple(c.name for c in rest if c.name not in gone) if file.format != "npz" else (input_of(file, taken),)
-    return Guesses(owner, aim, task, task_why, time, left_out, inputs, not column.full)
+    prose = () if file.format == "npz" else tuple(c.name for c in rest if c.prose and c.name in inputs)
+    return Guesses(owner, aim, task, task_why, time, left_out, inputs, not column.full, prose)
 
 
 def owner_of(file: File, target: str | None) -> Guess:
@@ -156,6 +158,8 @@ def useless(column: Column, client: Column) -> Guess | None:
     """A column that would only tell rows or clients apart."""
     rows, values = len(column.cells), len(column.values)
     name = words_in(column.name)
+    if column.prose:
+        return None
     if values < 2:
         return Guess(column.name, "the same value in every row")
     if rows >= UNIQUE and values == rows and (column.whole or column.kind == "text"):

@@ -18,7 +18,8 @@ from coterie.methods.fedavgm import FedAvgM
 from coterie.methods.fedprox import FedProx
 from coterie.methods.fesem import FeSEM
 from coterie.methods.flux import FLUX
-from coterie.methods.halves import FIRST, Halves
+from coterie.methods.halves import Halves
+from coterie.methods.halves_state import FIRST
 from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL
 
