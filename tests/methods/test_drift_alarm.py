@@ -17,7 +17,7 @@ from coterie.core.replies import Fitted
 from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, suspected
 from coterie.methods.halves import Halves
 from coterie.methods.halves_drift import followed
-from coterie.methods.halves_state import FIRST, Halved
+from coterie.methods.halves_state import Halved
 from coterie.methods.halves_trial import BOTH, PERSONAL
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})
@@ -106,7 +106,7 @@ def test_nobody_answers_the_question_and_nobody_moves() -> None:
 
 def test_who_has_moved_is_in_its_new_cluster_and_its_model_counts_nowhere() -> None:
     cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
-    new, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
+    new, moved = followed(state(), trained(0.9, 0.4, 0.01), cohort, ask, never)
     assert ask.asked[0].on.tolist() == [2]
     assert new.labels.at(IDS).tolist() == [1, 0, 1]
     assert moved.tolist() == [2]
@@ -117,9 +117,9 @@ def test_who_has_moved_is_in_its_new_cluster_and_its_model_counts_nowhere() -> N
 def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
     cohort = make_cohort([2, 5, 8], ROSTER, 7)
     ask = ScriptedAsk(scored({2: (0.9, 0.8)}), scored({2: (0.9, 0.8)}))
-    once, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
+    once, moved = followed(state(), trained(0.9, 0.4, 0.01), cohort, ask, never)
     assert (once.alarmed.tolist(), moved.tolist(), cohort.counted) == ([2], [], [])
-    twice, _ = followed(once, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never)
+    twice, _ = followed(once, trained(0.9, 0.4, 0.01), cohort, ask, never)
     assert "no model fits, all are looked at again" in str(cohort.counted[0])
     assert not len(twice.looks.ids)
 
@@ -128,7 +128,7 @@ def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
 def test_where_personal_models_serve_nobody_is_asked(kind: int) -> None:
     there = dataclasses.replace(state(), kind=kind)
     here = make_cohort([2, 5, 8], ROSTER, 7)
-    new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, here, ScriptedAsk(), never)
+    new, moved = followed(there, trained(0.9, 0.4, 0.01), here, ScriptedAsk(), never)
     assert new is there
     assert not len(moved)
 
@@ -141,7 +141,7 @@ def test_while_a_trial_goes_on_and_personal_models_are_ahead_only_halves_move_a_
     there = dataclasses.replace(there, under=there.how_trained)
     cohort = make_cohort([2, 5, 8], ROSTER, 7)
     ask = ScriptedAsk(scored({2: (0.9, 0.1)}))
-    new, moved = followed(there, trained(0.9, 0.4, 0.01), FIRST, cohort, ask, lambda ids: ids if changed else ids[:0])
+    new, moved = followed(there, trained(0.9, 0.4, 0.01), cohort, ask, lambda ids: ids if changed else ids[:0])
     assert moved.tolist() == ([2] if changed else [])
     assert not len(new.alarmed)
 
@@ -149,5 +149,5 @@ def test_while_a_trial_goes_on_and_personal_models_are_ahead_only_halves_move_a_
 def test_in_a_round_of_looks_a_jump_needs_two_halves_too() -> None:
     """Clusters change in that round anyway: who has no halves of before goes where its new ones say."""
     cohort, ask = make_cohort([2, 5, 8], ROSTER, 7), ScriptedAsk(scored({2: (0.9, 0.1)}))
-    _, moved = followed(state(), trained(0.9, 0.4, 0.01), FIRST, cohort, ask, never, looking=True)
+    _, moved = followed(state(), trained(0.9, 0.4, 0.01), cohort, ask, never, looking=True)
     assert not len(moved)

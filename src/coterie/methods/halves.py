@@ -10,7 +10,6 @@ and move (`halves_drift`). The server sees sketches, means and scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -65,14 +64,13 @@ class Halves:
         replies = ask([*work_of(state, met, self.local, self.mu), *looks])
         trained = [reply for reply in replies if isinstance(reply, Fitted)]
         again = partial(changed_since, before, self.local, self.look, ask)
-        known = (cohort, ask, again, bool(looks))
-        state, moved = followed(state, trained[0], FIRST, *known) if self.drift else (state, met[:0])
+        state, moved = followed(state, trained[0], cohort, ask, again, bool(looks)) if self.drift else (state, met[:0])
         new = self.learn(state, [without(reply, moved) for reply in trained[-2:]], cohort) if looks else state
         weights = weigh(trained[0], "size") * ~torch.isin(trained[0].ids, moved)
         new = averaged(new, trained[0], new.labels.at(trained[0].ids), weights)
         return new.judged(state, replies, weights, moved, self.pinned, cohort) if self.trial else new
 
-    def learn(self, state: Halved, looks: Sequence[Fitted], cohort: Cohort) -> Halved:
+    def learn(self, state: Halved, looks: list[Fitted], cohort: Cohort) -> Halved:
         """Cluster again wherever there are new looks; among many clients, a few new ones join what is there."""
         state, new = state.looked(*looks), looks[0].ids
         pinned = (self.pinned and cohort.roster.groups) or ByClient.empty()

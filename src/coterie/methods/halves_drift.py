@@ -11,12 +11,12 @@ from coterie.core.cohort import Cohort
 from coterie.core.replies import Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.drift_alarm import JUMP, Changed, alarmed, found_elsewhere, rescaled, suspected, told
-from coterie.methods.halves_state import Halved
+from coterie.methods.halves_state import FIRST, Halved
 from coterie.methods.halves_trial import BOTH, PERSONAL
 
 
 def followed(
-    state: Halved, reply: Fitted, first: float, cohort: Cohort, ask: Ask, changed: Changed, looking: bool = False
+    state: Halved, reply: Fitted, cohort: Cohort, ask: Ask, changed: Changed, looking: bool = False
 ) -> tuple[Halved, Tensor]:
     """The state in which clients whose data has changed are where it fits, and who has moved.
 
@@ -36,7 +36,7 @@ def followed(
     alarm = alarmed(known, reply.ids, reply.loss, state.worst, jump)
     rising = suspected(known, reply.ids, reply.loss, state.worst)
     if ahead or looking:  # clusters fit their clients badly so far, or change now: two halves decide of everyone
-        alarm, rising = alarm & False, alarm | rising
+        alarm, rising = torch.zeros_like(alarm), alarm | rising
     rising &= ~alarm
     calm = ~alarm | otherwise  # then a rise that no other model explains is no sign of new data
     losses = known.put(reply.ids[calm], reply.loss[calm].float())
@@ -55,6 +55,6 @@ def followed(
     if len(again):
         cohort.counted.append(told(again, len(state.centers), asked, "no model fits, all are looked at again"))
         state = dataclasses.replace(
-            state.to_be_looked_at(first), drifted=True, losses=state.losses.only(state.losses.ids[:0])
+            state.to_be_looked_at(FIRST), drifted=True, losses=state.losses.only(state.losses.ids[:0])
         )
     return dataclasses.replace(state, alarmed=left), moved.ids
