@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coterie.data.download.sources import Progress
     from coterie.data.download.specs import DatasetSpec
 
-app = typer.Typer(help="Data sets: list, fetch, describe, draw.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list them, get one, info about one, show a federation of it.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
 Name = Annotated[str, typer.Argument(help="A data set of `coterie data list`.")]
