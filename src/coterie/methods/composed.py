@@ -11,54 +11,34 @@ model that fits, anew where none does.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-import torch
-from pydantic import NonNegativeInt, PositiveInt, model_validator
-from torch import Tensor
 
-from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.averaging import weigh
 from coterie.clustering.kmeans import nearest
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.model_parts import Part
 from coterie.core.references import All
-from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import AutoK, random_models
 from coterie.methods.cluster_count import enough_clients, too_few
-from coterie.methods.composed_clustering import LowerLevel
 from coterie.methods.composed_drift import followed
-from coterie.methods.composed_groups import averaged_by_place, overlapping, regrouped
-from coterie.methods.composed_kit import Kit, Represented
+from coterie.methods.composed_grouping import Grouping
+from coterie.methods.composed_groups import averaged_by_place
+from coterie.methods.composed_kit import Kit
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.count_by_halves import with_k
 from coterie.methods.hard_clusters import assigned, by_angle, joined_by_loss
 
 
 @dataclass(frozen=True, config=STRICT)
-class Composed(LowerLevel):
+class Composed(Grouping):
     """Your own clustered method: representation x distance x clustering x weights x when."""
 
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (section 5)"
-    representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
-    clustering_weights: Weighting = "size"
-    weights: Weighting = "size"
-    when: Literal["every", "once", "stable", "drift"] = "every"  # drift: see `composed_drift`
-    patience: PositiveInt = 3  # "stable": clusterings without a change before they end
-    first: NonNegativeInt = 0  # rounds of FedAvg before the first clustering
-    local: Local = Local()
-
-    @model_validator(mode="after")
-    def _can_be_chosen_by(self) -> Composed:
-        if self.clustering == "argmin" and self.representation != "losses":
-            raise ValueError("clustering 'argmin' is that of the least loss: use representation 'losses'")
-        return self
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Kit:
         """One common start, or K random models to be chosen from by loss."""
@@ -95,30 +75,6 @@ class Composed(LowerLevel):
             state, here = followed(state, reply, self.local, cohort, ask)
             return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
         return averaged_by_place(state, reply, weigh(reply, self.weights))
-
-    @property
-    def by_loss(self) -> bool:
-        """Whether a newcomer joins the center of least loss."""
-        return self.clustering == "argmin" or self.representation not in ("gradient", "losses")
-
-    def early(self, state: Kit, ask: Ask, on: Tensor | None = None) -> Represented | None:
-        """Representations that do not come out of training."""
-        if self.representation == "losses":
-            return state.losses(ask, on)
-        return state.gradients(ask, on) if self.representation == "gradient" else None
-
-    def regroup(self, state: Kit, found: Represented, reply: Fitted, cohort: Cohort) -> Kit:
-        """New clusters under old numbers where they overlap."""
-        found = found.of(reply.ids)
-        if len(found.ids) < (1 if self.when == "every" else self.limit or 1):  # too few for what may be the last time
-            return state
-        weights = weigh(reply, self.clustering_weights)[torch.isin(reply.ids, found.ids)]
-        labels = self.cluster(found.points, weights, cohort)
-        if self.clustering != "argmin":  # a row of least loss has its number already
-            labels = overlapping(state, found, labels, weights, self.limit)
-        state = regrouped(state, found, labels, weights, self.limit)
-        done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
-        return dataclasses.replace(state, done=done)
 
     def predictor(self, state: Kit) -> Evaluate:
         """A client predicts with its cluster's model (before the first clustering: with the one there is)."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from coterie.network.benchmark import Trial, Wire
     from coterie.training.config import RunConfig
 
-app = typer.Typer(help="Say where the time of a round goes, or what it would cost over a network.", no_args_is_help=True)
+app = typer.Typer(
+    help="Say where the time of a round goes, or what it would cost over a network.", no_args_is_help=True
+)
 
 LINKS = (10, 30, 100)
 OPTIONS = {"rounds": "--rounds", "data.partition.clients": "--links", "data.clients": "--links"}  # words for options
