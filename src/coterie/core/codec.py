@@ -31,27 +31,35 @@ Outline = Any
 
 def pack(tree: object) -> tuple[Outline, list[Tensor]]:
     """An outline and its tensors."""
-    tensors: list[Tensor] = []
-    seen: dict[int, int] = {}
-    kept: list[object] = []  # keeps temporary objects alive, so that an id is never reused
+    packing = _Packing()
+    return packing.walk(tree), packing.tensors
 
-    def walk(node: object) -> Outline:
+
+class _Packing:
+    """A tree on its way into an outline.
+
+    Not a function within a function that calls itself: such a one refers to itself, and the tensors it has seen, models
+    of many megabytes, would stay until Python looks for such circles.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self._seen: dict[int, int] = {}
+        self._kept: list[object] = []  # keeps temporary objects alive, so that an id is never reused
+
+    def walk(self, node: object) -> Outline:
+        """What stands for a node in the outline."""
         if isinstance(node, Tensor):
-            if id(node) not in seen:
-                seen[id(node)] = len(tensors)
-                tensors.append(node)
-            return {"tensor": seen[id(node)]}
+            if id(node) not in self._seen:
+                self._seen[id(node)] = len(self.tensors)
+                self.tensors.append(node)
+            return {"tensor": self._seen[id(node)]}
         if dataclasses.is_dataclass(node) and not isinstance(node, type):
-            if id(node) in seen:
-                return {"same": seen[id(node)]}
-            seen[id(node)] = len(kept)
-            kept.append(node)
-            values = {f.name: walk(getattr(node, f.name)) for f in dataclasses.fields(node)}
-            return {"is": type(node).__name__, "number": seen[id(node)], "has": values}
+            return self._dataclass(node)
         if isinstance(node, Mapping):
-            return {"map": {str(k): walk(v) for k, v in node.items()}}
+            return {"map": {str(k): self.walk(v) for k, v in node.items()}}
         if isinstance(node, list | tuple):
-            return [walk(v) for v in node]
+            return [self.walk(v) for v in node]
         if isinstance(node, float) and not math.isfinite(node):
             return {"float": str(node)}
         if node is None or isinstance(node, bool | int | float | str):
@@ -61,7 +69,13 @@ def pack(tree: object) -> tuple[Outline, list[Tensor]]:
             code="state-unsupported",
         )
 
-    return walk(tree), tensors
+    def _dataclass(self, node: Any) -> Outline:
+        if id(node) in self._seen:
+            return {"same": self._seen[id(node)]}
+        number = self._seen[id(node)] = len(self._kept)
+        self._kept.append(node)
+        values = {f.name: self.walk(getattr(node, f.name)) for f in dataclasses.fields(node)}
+        return {"is": type(node).__name__, "number": number, "has": values}
 
 
 def unpack(outline: Outline, tensors: Sequence[Tensor], types: Iterable[type]) -> Any:

@@ -117,18 +117,23 @@ def _visit_chunks(job: _Job, pipe: Connection) -> None:
             if isinstance(message, _BeginVisit):
                 visit, chunks = message.visit, 0
                 continue
-            calls = [
-                ClientTasks(client, visit.tasks_for(client), keeps)
-                for client, keeps in zip(message.clients, message.keeps, strict=True)
-            ]
-            found = computes.visit_all(calls, job.federation.at(visit.moment.round), visit.moment)
-            results = [
-                Missing(call.client, reason(result)) if isinstance(result, Exception) else result
-                for call, result in zip(calls, found, strict=True)
-            ]
             # Two lanes in turn: the parent reads one while the next chunk goes into the other.
-            channel.send(_ChunkResult(tuple(results)), lane=chunks % 2)
+            channel.send(_visited(job, computes, visit, message), lane=chunks % 2)
             chunks += 1
+
+
+def _visited(job: _Job, computes: TaskRunner, visit: Visit, chunk: _Chunk) -> _ChunkResult:
+    """A function of its own, so that a chunk's models are gone before those of the next one are made."""
+    calls = [
+        ClientTasks(client, visit.tasks_for(client), keeps)
+        for client, keeps in zip(chunk.clients, chunk.keeps, strict=True)
+    ]
+    found = computes.visit_all(calls, job.federation.at(visit.moment.round), visit.moment)
+    results = [
+        Missing(call.client, reason(result)) if isinstance(result, Exception) else result
+        for call, result in zip(calls, found, strict=True)
+    ]
+    return _ChunkResult(tuple(results))
 
 
 class _Worker:
