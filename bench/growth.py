@@ -51,7 +51,8 @@ METHOD_NAMES = ("fedavg", "ifca", "wecfl", "stocfl")
 CLUSTERS = (2, 5, 10, 20, 50)
 WIDTHS = (13, 133, 1_333, 13_333, 133_333)  # hidden units: about 10^3 to 10^7 parameters
 COHORTS = (100, 1_000, 10_000)  # clients in a round, of 20,000
-MEETS = {"fedavg": 13, "stocfl": 13}  # hidden units of the methods' models
+MEETS = ("fedavg", "stocfl", "halves")
+MEETING = 13  # hidden units of their models
 USUAL = ("clients", "clusters", "model")
 ALLOWED = 1.5  # how much a round may cost more with 10^6 clients than with 10^3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -177,6 +178,7 @@ def draw(result: Json, path: Path) -> None:
 def main(
     axes: Annotated[str, typer.Option(help="which of clients, clusters, model, cohort, met")] = ",".join(USUAL),
     methods: Annotated[str, typer.Option(help="for the axis of clients")] = ",".join(METHOD_NAMES),
+    meets: Annotated[str, typer.Option(help="for the axis of clients met")] = ",".join(MEETS),
     most: Annotated[int, typer.Option(help="largest number of clients")] = CLIENTS[-1],
     rounds: Annotated[int, typer.Option(help="rounds of each point")] = 8,
     engine: Annotated[str, typer.Option(help="which engine")] = "sequential",
@@ -205,8 +207,8 @@ def main(
         for per_round in COHORTS:
             result["cohort"].append(apart("fedavg", 20_000, 1, 128, 4, engine, per_round))
     if "met" in chosen:
-        for name, hidden in MEETS.items():
-            found = apart(name, 100_000, 1, hidden, 100, engine, 1_000)
+        for name in meets.split(","):
+            found = apart(name, 100_000, 1, MEETING, 100, engine, 1_000)
             result["met"].append(found)
             early, late = (found[key] * 1e3 for key in ("cpu_early", "cpu_late"))
             print(f"{'':8}CPU ms of a round: {early:.0f} at first, {late:.0f} at last")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -154,3 +156,16 @@ def test_every_type_of_tensor_passes(dtype: torch.dtype) -> None:
 def test_the_types_are_named_as_torch_names_them() -> None:
     assert TYPES["float32"] == torch.float32
     assert TYPES["bool"] == torch.bool
+
+
+def test_what_was_packed_is_gone_with_its_last_owner() -> None:
+    """A worker packs models of many megabytes: none may wait until Python looks for circles of references."""
+    gc.disable()
+    try:
+        tensor = torch.zeros(3)
+        left = weakref.ref(tensor)
+        pack((Pair(tensor, {"again": [tensor]}), tensor))
+        del tensor
+        assert left() is None
+    finally:
+        gc.enable()
