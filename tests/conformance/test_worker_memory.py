@@ -31,7 +31,7 @@ def test_the_models_of_a_chunk_are_gone_before_the_next(tmp_path: Path) -> None:
         return taken
 
     federation = toys.faulty(counts)
-    model = Model(toys.linear, toys.loss_of(federation))
+    model = Model(toys.linear, loss_of(federation))
     visit = Visit((Fit(All(torch.zeros(MODEL)), Local(steps=1)),), federation.roster.ids, Moment(0, 0, 0))
     with one_thread():
         engine = Workers(model, federation, 1, batched=True)
