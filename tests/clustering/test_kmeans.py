@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest, warm_kmeans
+from coterie.clustering.kmeans import CHUNK, centroids, fresh_kmeans, nearest, warm_kmeans
 
 
 def line(*numbers: float) -> Tensor:
@@ -27,6 +27,18 @@ def partition(labels: Tensor) -> set[frozenset[int]]:
 def test_nearest_takes_the_closest_center() -> None:
     points = torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
     assert nearest(points, torch.tensor([[6.0, 7.0], [0.0, 1.0], [3.0, 3.0]])).tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("wide", [3, CHUNK // 2, CHUNK + 1])
+@pytest.mark.parametrize("turned", [False, True])
+def test_points_compared_piece_by_piece_get_the_same_centers(wide: int, turned: bool) -> None:
+    """As many points as make several pieces, the last of them short; all distances computed at once say the same."""
+    many = 3 * max(1, CHUNK // wide) + 1
+    generator = torch.Generator().manual_seed(0)
+    points, centers = torch.randn(many, wide, generator=generator), torch.randn(3, wide, generator=generator)
+    points = points.T.contiguous().T if turned else points
+    at_once = (points[:, None] - centers).square().sum(2)
+    assert torch.equal(nearest(points, centers), at_once.argmin(1))
 
 
 @pytest.mark.parametrize("centers", [(0.0, 2.0), (2.0, 0.0), (1.0, 1.0)])
