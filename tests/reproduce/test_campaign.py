@@ -47,7 +47,7 @@ class CrashError(Exception):
 
 def untimed(outcome: Outcome | None) -> Outcome:
     assert outcome is not None
-    return dataclasses.replace(outcome, seconds=0.0)
+    return dataclasses.replace(outcome, seconds=0.0, processor=None)
 
 
 def left_over(results: Results) -> list[Path]:
@@ -84,6 +84,8 @@ def test_carried_out(tmp_path: Path) -> None:
     assert set(found.probe) == {"clusters", "each"}
     assert len(found.probe["each"]) == result.summary.clusters
     assert found.seconds > 0
+    assert found.processor is not None
+    assert found.processor > 0
     assert found.data_from is None
     assert left_over(results) == []
 
@@ -126,7 +128,10 @@ def test_it_goes_on_from_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(RunDirectory, "listen", listen)
     carry_out(TINY, 0, parts, {})
     assert rounds == [3, 4]
-    assert untimed(parts.load(TINY, 0)) == untimed(whole.load(TINY, 0))
+    resumed = parts.load(TINY, 0)
+    assert untimed(resumed) == untimed(whole.load(TINY, 0))
+    assert resumed is not None
+    assert resumed.processor is None  # a part of it went with the process that crashed
     assert left_over(parts) == []
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from coterie.core.errors import CoterieError
 from coterie.reproduce import page
-from coterie.reproduce.campaign import Job, missing
-from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Run, Table, last
+from coterie.reproduce.campaign import Job, expected, missing
+from coterie.reproduce.cell import Cell, Checked, Claim, Found, Outcome, Run, Table, last
 from coterie.reproduce.figures import Drawn
-from coterie.reproduce.results import Results
+from coterie.reproduce.results import Results, fingerprint
 from coterie.reproduce.show import in_terminal, not_run, notes, overview, to_do
 from coterie.reproduce.standing import Line, Standing, number, standing
-from coterie.reproduce.tables import cam_order
+from coterie.reproduce.tables import TABLES, cam_order
 from coterie.reproduce.tables.wecfl_pooled import unpooled, without_clusterwise
 from coterie.reproduce.tables.wecfl_printed import CLIENTWISE
 from coterie.reproduce.tables.wecfl_runs import run_of
@@ -124,3 +125,67 @@ def test_without_a_browser_the_pictures_of_before_are_kept(
     figures = [Drawn(name, name.title(), "what it shows", None) for name in ("old", "new")]
     assert page._pictures(figures, tmp_path) == [("Old", "what it shows", tmp_path / "old.png")]
     assert "no browser was found" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------- the summary
+
+
+def test_a_line_says_how_far_agreement_goes() -> None:
+    claims = tuple(Claim(text, lambda _: True) for text in ("one", "two"))
+    one = Cell("a", "x", RUN, last(), 1.0)
+    checked = (Checked("one", True, ""), Checked("two", None, ""))
+    agreeing, missed = (Line(one, Found(1.0, 0.0, 1), word) for word in ("agrees", "higher"))
+    assert Standing(table(one, claims=claims), (agreeing,), checked).in_a_line == "agrees as far as it was run"
+    assert Standing(table(one, claims=claims), (missed,), checked).in_a_line == "not known yet: two"
+
+
+def test_reasons_do_not_say_what_was_run() -> None:
+    """What was run is counted beside them, and changes with every run."""
+    said = [t.why for t in TABLES if any(word in t.why for word in ("declared", "not run", "was run", "were run"))]
+    assert said == []
+
+
+def test_rows_of_stocfl_table_1_are_all_there() -> None:
+    """The paper's seven, at 10 % of the clients, on MNIST and CIFAR-10."""
+    rows = {"fedavg", "fedprox", "ditto", "ifca-2", "ifca-4", "ifca-6", "stocfl"}
+    tables = {t.name: t for t in TABLES}
+    for name, columns in (("stocfl-table1", 3), ("stocfl-table1-cifar", 1)):
+        printed = {c.name for c in tables[name].cells if c.row in rows and c.paper is not None}
+        assert len(printed) == columns * len(rows), name
+
+
+# ---------------------------------------------------------------------------------------------- how long a run takes
+
+MEASURED = Run("tiny/measured", {"data": {"name": "digits"}, "rounds": 4, "engine": {"name": "batched"}}, seconds=90.0)
+
+
+def stored(results: Results, seed: int, seconds: float, processor: float | None, engine: str = "batched") -> None:
+    config = {"engine": {"name": engine}}
+    mark = fingerprint(MEASURED)
+    results.save(Outcome(MEASURED.name, seed, mark, config, "", {}, "", "", seconds, None, {}, {}, processor), MEASURED)
+
+
+def test_the_time_that_passed_counts_where_it_is_less_than_the_estimate(tmp_path: Path) -> None:
+    """Beside other work, or before code was compiled, a run took longer than it would now."""
+    results = Results(tmp_path)
+    assert expected(MEASURED, results) == 90.0
+    stored(results, 0, 400.0, None)
+    assert expected(MEASURED, results) == 90.0
+    stored(results, 1, 20.0, None)
+    stored(results, 0, 40.0, None)
+    assert expected(MEASURED, results) == 30.0
+    assert expected(dataclasses.replace(MEASURED, seconds=None), results) == 30.0
+
+
+def test_processor_time_counts_more_than_the_estimate(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    stored(results, 0, 400.0, 150.0)
+    stored(results, 1, 10.0, None)
+    assert expected(MEASURED, results) == 150.0
+
+
+def test_another_engines_time_does_not_count(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    stored(results, 0, 10.0, 10.0, "sequential")
+    assert expected(MEASURED, results) == 90.0
+    assert expected(dataclasses.replace(MEASURED, seconds=None), results) is None

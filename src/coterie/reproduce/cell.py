@@ -23,7 +23,7 @@ class Run:
     config: Tree  # everything but the seed
     probe: Probe = ""  # what is measured besides the curve, after training (see probes.py)
     wave: int = 0  # runs of an earlier wave come first, with all their seeds
-    seconds: float | None = None  # about how long it takes, where that was measured
+    seconds: float | None = None  # about how much time of a processor it takes, where that was measured
     seeds: int = 1  # how many are run by default, where that is more than the table says
 
 
@@ -43,6 +43,7 @@ class Outcome:
     data_from: str | None  # the file used in place of a data set that could not be fetched
     curve: Mapping[str, Sequence[Any]]  # column -> value per evaluated round
     probe: Mapping[str, Any]
+    processor: float | None = None  # seconds of processor time; older outcomes and resumed runs have none
 
     def column(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """A column of the curve as numbers; NaN where there is none."""
@@ -66,7 +67,7 @@ class Cell:
     spread: float | None = None  # the paper's standard deviation
     note: str = ""  # how this cell differs from the paper, or why its number cannot be reached
     tolerance: float | None = None  # where it is not the table's
-    comparable: bool = True  # False: the printed number comes from a defect, or from data that is not available
+    comparable: bool = True  # False: the printed number is thought to come from a defect, or is of data not to be had
 
     @property
     def name(self) -> str:

@@ -171,7 +171,7 @@ def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
     from rich import box
     from rich.table import Table as RichTable
 
-    from coterie.reproduce.campaign import missing, planned
+    from coterie.reproduce.campaign import BASIS, missing, planned
     from coterie.reproduce.tables import TABLES
 
     more = seeds is None
@@ -193,6 +193,7 @@ def _plan_all(results: Any, seeds: int | None, as_json: bool) -> None:
     out = _console()
     out.print(grid)
     out.print("coterie reproduce TABLE --plan names the runs; a run that two tables need is in both.", highlight=False)
+    out.print(BASIS, style="dim", highlight=False)
 
 
 def _carry_out(

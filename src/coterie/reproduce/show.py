@@ -18,9 +18,10 @@ STYLES = {"agrees": "green", "higher": "yellow", "lower": "yellow", "not compara
 INTRODUCTION = """\
 Written by `coterie reproduce --report` from `results/`, where every run lies with its configuration, seed, versions
 and curve. Mean ± deviation over seeds (and rounds, where a protocol pools them). A cell *agrees* when it is within the
-table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes from a
-defect or from data that could not be had, which the remark says. Where seeds says *1 only*, the number is of a single
-seed, and how far another would be from it is not known. One thread per run, CPU.
+table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes, in all
+likelihood, from a defect of the published code, or from data that could not be had, which the remark says. Where seeds
+says *1 only*, the number is of a single seed, and how far another would be from it is not known. What was not tested is
+called a guess. One thread per run, CPU.
 
 **In a minute.** Each row is a table: how many of its cells were run, how many of the comparable ones agree with the
 paper, how many of its claims hold on our numbers, how many cells rest on one seed, and why not more."""

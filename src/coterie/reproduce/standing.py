@@ -76,6 +76,8 @@ class Standing:
             return self.table.why
         if self.agreeing == len(self.comparable) and self.held == len(self.claims):
             return "agrees" if self.comparable else "holds" if self.claims else ""
+        if self.comparable and self.agreeing == len(self.comparable) and self.held + self.unknown == len(self.claims):
+            return "agrees as far as it was run"
         failed = [c.text for c in self.claims if c.holds is False]
         unknown = [c.text for c in self.claims if c.holds is None]
         return f"does not hold: {failed[0]}" if failed else f"not known yet: {unknown[0]}" if unknown else ""

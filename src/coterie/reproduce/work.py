@@ -6,6 +6,8 @@ If it was killed, it resumes from its last checkpoint. It leaves nothing behind 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -48,7 +50,7 @@ def carry_out(run: Run, seed: int, results: Results, data: Sources) -> Path:
 
 def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path) -> Path:
     config = configured(run, seed, data)
-    begun = (place / "config.yaml").is_file()
+    begun, before = (place / "config.yaml").is_file(), _processor()
     job = build(config)  # first: an error in the data must not discard earlier work
     try:
         result = execute(config, place, resume=begun, components=job)
@@ -60,9 +62,16 @@ def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path
     source = data.get(run.config["data"]["name"])
     file = None if source is None else Path(source["path"]).name
     outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
+    if not begun:  # of a resumed run, earlier processes have spent a part
+        outcome = dataclasses.replace(outcome, processor=_processor() - before)
     saved = results.save(outcome, run)
     shutil.rmtree(place)
     return saved
+
+
+def _processor() -> float:
+    """Seconds of processor time of this process and of those it has started and waited for."""
+    return sum(os.times()[:4])
 
 
 def find(name: str) -> Run:

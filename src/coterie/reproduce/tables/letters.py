@@ -94,7 +94,8 @@ TABLE2 = Table(
     "Adam 0.00001 and some 200 rounds, which cost hours: only who is above whom can be compared. own: accuracy on the "
     "clients' own TRAINING data, as in the paper, where clients of IFCA and FedEM use the center of least loss, or of "
     "the largest weight; own test: on what they held out. Training accuracy says little of a model that is fitted to "
-    "each client. Rows turned ... were run first, with a turn by 90 degrees in place of upper case.",
+    "each client. Rows turned ... were run first, with a turn by 90 degrees in place of upper case. The table's other "
+    "half, linear mixtures, is not declared.",
     tolerance=0.0,
     cells=(*_mild_cells(), *_turned_cells()),
     claims=(

@@ -99,9 +99,9 @@ FEW_SAMPLES = Table(
     "2,048, 4,763 of the 4,800 clients end in one cluster. The supposition was that single pairs of clients of two "
     "rotations lie above tau by chance, and that one such pair joins them (single linkage), as Algorithm 1 does not "
     "compare a merged cluster anew. With the narrow network of these rows that does not happen: each rule finds the "
-    "four rotations, but for a few clients that stay alone. So the supposition is not confirmed: what decides seems "
-    "to be the network's width, and stocfl-recomputed and stocfl-ten-epochs in stocfl-table1, which have the wide one, "
-    "would tell. The paper reports four clusters at all sizes (Table 1).",
+    "four rotations, but for a few clients that stay alone. So the supposition is not confirmed. Our guess now is the "
+    "network's width; stocfl-recomputed and stocfl-ten-epochs in stocfl-table1, which have the wide one, would tell. "
+    "The paper reports four clusters at all sizes (Table 1).",
     tolerance=0.0,
     unit="",
     cells=tuple(
