@@ -139,6 +139,16 @@ def test_a_line_says_how_far_agreement_goes() -> None:
     assert Standing(table(one, claims=claims), (missed,), checked).in_a_line == "not known yet: two"
 
 
+def test_a_line_names_the_papers_own_methods_that_nothing_was_run_of() -> None:
+    """Baselines that are shared with another table do not stand for them, nor does the authors' variant."""
+    cells = [Cell(f"(3, 2) K=10 {name}", "x", RUN, last(), 1.0) for name in ("ifca", "a-cam", "b-cam-authors", "b-cam")]
+    one = dataclasses.replace(table(*cells), own=("a-cam", "b-cam"), why="because")
+    lines = [Line(c, Found(1.0, 0.0, 1), "agrees") for c in cells]
+    assert Standing(one, (lines[0], lines[2]), ()).in_a_line == "not run yet: a-cam, b-cam; because"
+    assert Standing(one, tuple(lines[:3]), ()).in_a_line == "not run yet: b-cam; because"
+    assert Standing(one, tuple(lines), ()).in_a_line == "because"
+
+
 def test_reasons_do_not_say_what_was_run() -> None:
     """What was run is counted beside them, and changes with every run."""
     said = [t.why for t in TABLES if any(word in t.why for word in ("declared", "not run", "was run", "were run"))]

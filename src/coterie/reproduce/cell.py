@@ -145,6 +145,7 @@ class Table:
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it
     more: Callable[[Outcomes], Sequence[str]] | None = None  # lines of Markdown below the table
     why: str = ""  # one line: why cells miss or claims do not hold, or what there is to know
+    own: tuple[str, ...] = ()  # rows of the paper's own methods, where the others are shared with another table
 
     def runs(self, cells: Sequence[Cell] | None = None) -> list[Run]:
         """Every run the cells need, once."""

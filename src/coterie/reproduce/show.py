@@ -21,7 +21,7 @@ and curve. Mean ± deviation over seeds (and rounds, where a protocol pools them
 table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes, in all
 likelihood, from a defect of the published code, or from data that could not be had, which the remark says. Where seeds
 says *1 only*, the number is of a single seed, and how far another would be from it is not known. What was not tested is
-called a guess. One thread per run, CPU.
+called a guess. One thread per run, CPU. Fed-CAM's tables share their baselines with WeCFL's: these count in both.
 
 **In a minute.** Each row is a table: how many of its cells were run, how many of the comparable ones agree with the
 paper, how many of its claims hold on our numbers, how many cells rest on one seed, and why not more."""

@@ -72,6 +72,12 @@ class Standing:
     @property
     def in_a_line(self) -> str:
         """Why not all of it agrees and holds; that all of it does, where it does."""
+        begun = [line.cell.row for line in self.lines if line.found]
+        idle = [name for name in self.table.own if not any(row.endswith(f" {name}") for row in begun)]
+        return "; ".join(part for part in (f"not run yet: {', '.join(idle)}" if idle else "", self._reason) if part)
+
+    @property
+    def _reason(self) -> str:
         if self.table.why:
             return self.table.why
         if self.agreeing == len(self.comparable) and self.held == len(self.claims):

@@ -7,8 +7,8 @@ started from the choice of the round before; this is not implemented.
 `warmup_by="local_unclustered"` is neither in their code nor in the paper: only the first round's clients warm up, and
 that round starts from their own warm models.
 
-`order="global_first"` is unstable: a cluster model is trained to complement its client's own copy of Theta_g, and then
-used with the mean of all copies. On Fashion-MNIST with momentum 0.9 (20 clients) its loss rose from 0.42 to 9.96, where
+`order="global_first"` is unstable, probably because a cluster model is trained to complement its client's own copy of
+Theta_g, and then used with the mean of all copies. On Fashion-MNIST with momentum 0.9 (20 clients) its loss rose from 0.42 to 9.96, where
 that of `simultaneous` fell from 0.34 to 0.28.
 """
 

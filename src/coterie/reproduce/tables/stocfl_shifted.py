@@ -34,7 +34,7 @@ def _config(data: str) -> Tree:
         "rounds": 100,
         "evaluate_every": 10,
         "checkpoint_every": 10,
-    } | BATCHED
+    } | (BATCHED if data == "CIFAR" else {"engine": {"name": "sequential"}})
 
 
 def _run(data: str, method: str, what: Tree) -> Run:

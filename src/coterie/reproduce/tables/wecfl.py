@@ -103,7 +103,7 @@ def _above(setting: str, place: str) -> Claim:
     return Claim(
         f"{setting}, K=10: WeCFL is above FeSEM",
         lambda ours: ours(f"{setting} K=10 wecfl/accuracy") > ours(f"{setting} K=10 fesem/accuracy"),
-        "they differ in the weights of k-means only, here and in print by less than the printed deviations",
+        "they differ in the weights of k-means only, and here by less than the printed deviations",
         place,
     )
 
