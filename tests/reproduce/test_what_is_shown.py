@@ -149,6 +149,17 @@ def test_a_line_names_the_papers_own_methods_that_nothing_was_run_of() -> None:
     assert Standing(one, tuple(lines), ()).in_a_line == "because"
 
 
+def test_what_cannot_be_compared_is_not_said_to_be_unprinted() -> None:
+    def agreed(paper: float | None, run: bool, comparable: bool = True) -> str:
+        one = Cell("a", "x", RUN, last(), paper, comparable=comparable)
+        return Standing(table(one), (Line(one, Found(1.0, 0.0, 1) if run else None, "agrees"),), ()).agreed
+
+    assert agreed(None, True) == "no numbers printed"
+    assert agreed(1.0, True) == "1 of 1"
+    assert agreed(1.0, True, comparable=False) == "not comparable"
+    assert agreed(1.0, False) == "none run"
+
+
 def test_reasons_do_not_say_what_was_run() -> None:
     """What was run is counted beside them, and changes with every run."""
     said = [t.why for t in TABLES if any(word in t.why for word in ("declared", "not run", "was run", "were run"))]

@@ -72,11 +72,10 @@ def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:
 def _overview(standings: Sequence[Standing]) -> str:
     rows = []
     for found in standings:
-        agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else ""
         own = found.table.own_page
         link = f"<a href='#{found.table.name}'>{found.table.name}</a>" if own is None else f"{found.table.name}"
         cells = (
-            *(link, f"{found.done} of {len(found.lines)}", agree, found.claimed),
+            *(link, f"{found.done} of {len(found.lines)}", found.agreed, found.claimed),
             str(found.of_one_seed),
         )
         why = f"<td class='why'>{escape(found.in_a_line)}</td>"

@@ -155,11 +155,10 @@ def markdown(standings: Sequence[Standing], pictures: Sequence[tuple[str, str, P
         "|---|---|---|---|---|---|",
     ]
     for found in shown:
-        agree = f"{found.agreeing} of {len(found.comparable)}" if found.comparable else "no numbers printed"
         own = found.table.own_page
         place = f"#{found.table.name}" if own is None else own.file
         lines.append(
-            f"| [{found.table.name}]({place}) | {found.done} of {len(found.lines)} | {agree} "
+            f"| [{found.table.name}]({place}) | {found.done} of {len(found.lines)} | {found.agreed} "
             f"| {found.claimed} | {found.of_one_seed} | {found.in_a_line} |"
         )
     idle = [f"{s.table.name} ({s.table.why or s.table.title})" for s in standings if not s.done]

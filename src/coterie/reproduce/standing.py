@@ -48,6 +48,15 @@ class Standing:
         return sum(line.verdict == "agrees" for line in self.comparable)
 
     @property
+    def agreed(self) -> str:
+        """How many comparable cells agree, or why there are none."""
+        if self.comparable:
+            return f"{self.agreeing} of {len(self.comparable)}"
+        if all(line.cell.paper is None for line in self.lines):
+            return "no numbers printed"
+        return "not comparable" if any(x.found and x.cell.paper is not None for x in self.lines) else "none run"
+
+    @property
     def of_one_seed(self) -> int:
         """Cells whose number is of a single seed: how much another would change it is not known."""
         return sum(line.found is not None and line.found.seeds == 1 for line in self.lines)

@@ -167,7 +167,7 @@ BALANCE = Table(
         for base, figure in (("IFCA", 1), ("FeSEM", 3))
         for setting in (*CLUSTERED, *BY_CLIENT)
     ),
-    why="a correct IFCA does not collapse here",
+    why="a correct IFCA does not collapse here (seed 0)",
 )
 
 # ----------------------------------------------------------------------------------------------- MedMNIST
