@@ -71,13 +71,16 @@ def expected(run: Run, results: Results) -> float | None:
     Other seeds count if the same engine computed them. Their processor time is best. Outcomes that have only the time
     that passed may be of a busy machine, or older than faster code: then the table's figure counts if it is less.
     """
-    engine = run.config.get("engine", {"name": "auto"})["name"]
-    before = [outcome for outcome in results.of(run) if outcome.config["engine"]["name"] == engine]
+    before = [outcome for outcome in results.of(run) if _engine(outcome.config) == _engine(run.config)]
     spent = [outcome.processor for outcome in before if outcome.processor is not None]
     if spent:
         return sum(spent) / len(spent)
     passed = [sum(outcome.seconds for outcome in before) / len(before)] if before else []
     return min([*passed, *([] if run.seconds is None else [run.seconds])], default=None)
+
+
+def _engine(config: Tree) -> str:
+    return str(config.get("engine", {"name": "auto"})["name"])
 
 
 def campaign(
