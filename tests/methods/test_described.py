@@ -54,7 +54,7 @@ def test_angles_between_subspaces() -> None:
 
 
 def test_vectors_of_several_labels_are_made_orthonormal_before_the_smallest_angle() -> None:
-    """The plane of x and y, and a plane of which one direction is at 30 degrees from x and the other is the fourth axis.
+    """The plane of x and y, and one of a direction at 30 degrees from x and of the fourth axis.
 
     The vectors within each are at 36.9 degrees. As they are, U V^T = (.87, .69; .69, .55) has norm 1.42: angle 0.
     """

@@ -35,5 +35,7 @@ def subspace_angles(bases: Tensor, others: Tensor, angle: Angle, orthonormal: bo
 
 def _orthonormal(bases: Tensor) -> Tensor:
     """The same subspaces (n, q, d) by orthonormal rows, with zeros where there are fewer directions than vectors."""
+    values: Tensor
+    rows: Tensor
     _, values, rows = torch.linalg.svd(bases.double(), full_matrices=False)
     return rows * (values > SAME * values[:, :1])[:, :, None]

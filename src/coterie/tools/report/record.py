@@ -59,6 +59,7 @@ class RunRecord:
     epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
     attack: str | None = None  # in words, where some of its clients were hostile
     recounts: tuple[Recount, ...] = ()  # numbers of clusters that rules chose, with their reasons
+    changes: tuple[int, ...] = ()  # the rounds in which clients' data is not what it was in the round before
 
     def label(self, client: int) -> str:
         """A client's name, or its number where it has none: for axes and tables."""
@@ -177,7 +178,14 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         epsilon=_epsilon(path),
         attack=told(path, settings),
         recounts=tables.as_recounts(lines.value),
+        changes=_changes(reading.mapping(about.value).get("changes")),
     )
+
+
+def _changes(found: Any) -> tuple[int, ...]:
+    """Rounds, from run.json; nothing where the data stays as it is, or of runs of before."""
+    rounds = {reading.positive(one) for one in found} if isinstance(found, list) else set()
+    return tuple(sorted(one for one in rounds if one is not None))
 
 
 def _epsilon(path: Path) -> dict[int, float]:
