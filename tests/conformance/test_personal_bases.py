@@ -16,7 +16,8 @@ from coterie.data.domain import Samples
 from coterie.methods.personal import Personalised
 from coterie.training.events import RoundDone
 
-SEVERAL = "halves local ditto fedavg+ fedprox+ fedem fedrc fedsoft".split()  # models that are kept, mixed or added
+# Models that are kept at clients, mixed or added.
+SEVERAL = ("halves", "local", "ditto", "fedavg+", "fedprox+", "fedem", "fedrc", "fedsoft")
 REFUSED = [name for name in PAPERS if name in SEVERAL or "cam" in name]
 OWN = ("fedper", "fedrep", "fedbn", "personal", "ifca-personal")  # which keep a section already
 BASES = [name for name in PAPERS if name not in (*REFUSED, *OWN)]
