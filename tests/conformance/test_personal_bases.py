@@ -36,7 +36,8 @@ def third_is_nan(client: int, split: str, taken: Samples) -> Samples:
 def run(name: str, federation: Any = None, in_turn: int = 0, **more: Any) -> Any:
     method = Personalised(toys.method(name), section="head", head_epochs=in_turn, tune=1)
     clients = toys.toy() if federation is None else federation
-    return coterie.run(method, clients, model=mlp, **{"rounds": 4, "seed": 1, "engine": "batched"} | more)
+    options: dict[str, Any] = {"rounds": 4, "seed": 1, "engine": "batched"} | more
+    return coterie.run(method, clients, model=mlp, **options)
 
 
 @pytest.mark.parametrize("name", few(BASES, *DAILY))
