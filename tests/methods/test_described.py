@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score
 
 import coterie
 from conftest import linear
@@ -298,6 +299,25 @@ def test_who_was_never_described_is_not_averaged_in() -> None:
     ask = ScriptedAsk(described({7: [0.0, 0.0]}), fitted(TRAINED, choice=[0, 1, 0, 2]))
     after = SMALL.round(state, everyone(4), ask)
     torch.testing.assert_close(after.centers, torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+
+
+@pytest.mark.parametrize("partition", [Rotated(clients=24), Pathological(clients=24)], ids=["rotated", "groups"])
+def test_newcomers_whose_labels_are_wrong_find_their_clusters(partition: Any) -> None:
+    """A third of the clients come after training, with labels drawn at random: they play no part."""
+    federation = coterie.federate("digits", partition, seed=0)
+    local = coterie.Local(epochs=2, batch=8, lr=0.1)
+    first = federation.take([client for client in range(24) if client % 3])
+    result = coterie.run(FLUX(local=local), first, "mlp", rounds=6)
+    rng = np.random.default_rng(0)
+    wrong = [replace(d, y=torch.from_numpy(rng.integers(10, size=len(d.y))), relabel=None) for d in federation.domains]
+    late = replace(federation, domains=tuple(wrong)).take(range(0, 24, 3))
+    found = result.admit(late).assignments
+    assert first.truth is not None
+    assert late.truth is not None
+    assert adjusted_rand_score(late.truth, found) == 1.0
+    named = {int(k): int(t) for k, t in zip(result.assignments, first.truth, strict=True)}
+    assert [named[int(k)] for k in found] == late.truth.tolist()
+    assert Describe("moments", FLUX().size, All(result.state.encoder)).length <= 0.01 * result.model.size
 
 
 # ------------------------------------------------------------------------------------------- inside other things
