@@ -92,3 +92,4 @@ def test_a_resumed_run_counts_the_rounds_of_before(tmp_path: Path) -> None:
     resumed = run(method, out=tmp_path / "run", resume=True, checkpoint_every=1)
     assert len(resumed.history) < 6
     assert resumed.following == run(method).following
+    assert coterie.load(tmp_path / "run").following == resumed.following  # without its data

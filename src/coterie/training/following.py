@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from coterie.core.decoder import DecodeError, parse_json
 from coterie.data.federation import Federation
 from coterie.training import round_history
 
@@ -48,6 +50,17 @@ def changes_in(clients: object) -> tuple[int, ...]:
     return tuple(start + 1 for p, start in enumerate(clients.course.starts) if clients.course.drifted(p).any())
 
 
+def recorded(path: Path) -> tuple[int, ...]:
+    """The same, as run.json has it, for a run that is read back without its data; nothing where it says nothing."""
+    try:
+        found = parse_json((path / "run.json").read_bytes())
+    except (OSError, DecodeError):
+        return ()
+    rounds = found.get("changes") if isinstance(found, dict) else None
+    rounds = rounds if isinstance(rounds, list) else []
+    return tuple(sorted({one for one in rounds if type(one) is int and one > 0}))
+
+
 def waits_after(changes: Sequence[int], rounds: ArrayLike, ari: ArrayLike, end: int) -> tuple[int | None, ...]:
     """Rounds from each change to the first evaluated one with an ARI of 0.9 or more, before the next change.
 
@@ -72,7 +85,8 @@ def following(result: Result[Any]) -> Following | None:
     if result.run_dir is not None:  # of a resumed run, the rounds of before
         history = {number: event for number, (_, event) in round_history.read(result.run_dir).items()} | history
     done = max(history, default=0)
-    changes = tuple(change for change in changes_in(result.known) if change <= done)
+    known = changes_in(result.known) or (() if result.run_dir is None else recorded(result.run_dir))
+    changes = tuple(change for change in known if change <= done)
     scored = ((number, history[number].summary or history[number].validation) for number in sorted(history))
     found = [(number, summary) for number, summary in scored if summary is not None]
     rounds = [number for number, _ in found]

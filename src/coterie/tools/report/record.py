@@ -24,6 +24,7 @@ from coterie.tools.report.tables import Sketch as Sketch
 from coterie.tools.report.tables import Trail as Trail
 from coterie.training import status as run_status
 from coterie.training.adversaries import told
+from coterie.training.following import recorded
 
 Status = Literal["done", "running", "stopped", "failed", "empty", "broken"]
 Split = Literal["test", "validation"]  # of each client's samples, which scores are of
@@ -178,14 +179,8 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         epsilon=_epsilon(path),
         attack=told(path, settings),
         recounts=tables.as_recounts(lines.value),
-        changes=_changes(reading.mapping(about.value).get("changes")),
+        changes=recorded(path),
     )
-
-
-def _changes(found: Any) -> tuple[int, ...]:
-    """Rounds, from run.json; nothing where the data stays as it is, or of runs of before."""
-    rounds = {reading.positive(one) for one in found} if isinstance(found, list) else set()
-    return tuple(sorted(one for one in rounds if one is not None))
 
 
 def _epsilon(path: Path) -> dict[int, float]:
