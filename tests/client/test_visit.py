@@ -230,6 +230,15 @@ def test_centers_that_explain_no_more_than_their_class_shares_are_told_apart_by_
     assert scored(task) == pytest.approx([0.2, 0.8])
 
 
+def test_a_class_that_is_all_of_a_cluster_says_little_for_it() -> None:
+    """FedRC: two models of the same loss; cluster 0 holds class 0 only, cluster 1 class 1 only. A sample of class 0 is
+    what cluster 0 is full of and cluster 1 has never seen: gamma_0 = (1/2 / 1) / (1/2 / 1 + 1/2 / 1e-8), near 0."""
+    alike, shares = torch.stack([EVEN, EVEN]), torch.tensor([[1.0, 1e-8], [1e-8, 1.0]])
+    zeros, ones = column([1, 1], [0, 0]), column([1, 1], [1, 1])
+    assert scored(Score(alike, rule="posterior", class_shares=shares), zeros) == pytest.approx([0, 1], abs=1e-6)
+    assert scored(Score(alike, rule="posterior", class_shares=shares), ones) == pytest.approx([1, 0], abs=1e-6)
+
+
 def test_more_classes_than_labels_and_fewer() -> None:
     three = torch.tensor([[0.5, 0.4, 0.1], [0.2, 0.4, 0.4]])
     assert scored(Score(BOTH, rule="classes", class_shares=three))[2::3] == [0, 0]

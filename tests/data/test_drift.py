@@ -23,6 +23,14 @@ def drifting(kind: str = "staggered", partition: object = None, **more: object) 
     return coterie.federate("digits", spread, drift=Drift(kind=kind, at=3, every=2, **more), seed=1)  # type: ignore[arg-type]
 
 
+def timed() -> Federation:
+    """Eight clients of unequal size, in two clusters, whose samples have times."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(n, 2)), np.arange(n) % 2) for n in (30, 9, 41, 3, 22, 17, 8, 5)]
+    plain = Federation.from_arrays(clients, seed=0, truth=[0, 1] * 4)
+    return replace(plain, time=rng.random(len(plain.train.numbers) + len(plain.test.numbers)))
+
+
 def truths(data: Federation) -> list[list[int]]:
     assert data.course is not None
     return [[] if phase.truth is None else phase.truth.tolist() for phase in data.course.phases]
@@ -42,6 +50,18 @@ def test_nobody_shares_samples_and_clusters_keep_their_sizes(kind: str, partitio
         stayed = ~data.course.drifted(data.course.phases.index(after))
         for client in np.flatnonzero(stayed).tolist():
             assert torch.equal(before.train.row(client), after.train.row(client))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "time"])
+def test_no_test_sample_is_trained_on_by_anybody_at_any_time(kind: str) -> None:
+    data = Drift(kind=kind, at=2, every=1, changes=4)(timed(), seed=3)  # type: ignore[arg-type]
+    assert data.course is not None
+    train = {n for phase in data.course.phases for n in phase.train.numbers.tolist()}
+    test = {n for phase in data.course.phases for n in phase.test.numbers.tolist()}
+    assert len(data.course.phases) > 1
+    assert train
+    assert test
+    assert not train & test
 
 
 def test_who_moves_and_when() -> None:
@@ -147,6 +167,7 @@ def test_periods_of_a_time_column() -> None:
         (lambda: coterie.federate("digits", Rotated(clients=4), drift=Drift(share=0.1)), "is nobody"),
         (lambda: coterie.federate("digits", Rotated(clients=8), drift=Drift(kind="time")), "when its samples are of"),
         (lambda: Drift()(drifting()), "changes already"),
+        (lambda: Drift(kind="time")(with_validation(timed(), 0.25, 0)), "validation=0.2"),
         (lambda: Federation.join([drifting(), drifting()], "two"), "data.drift"),
         (lambda: coterie.run("fedavg", drifting(), "linear", rounds=1, attack={"kind": "label-flip"}), "data.drift"),
     ],

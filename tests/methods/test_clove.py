@@ -37,7 +37,11 @@ def state(models: torch.Tensor = MODELS) -> LossClusters:
 
 
 def test_clusters_are_matched_to_models_although_one_model_is_the_best_for_all() -> None:
-    """Three clients (1.0, 5.1), three (2.1, 3.5). Straight: 3 * 1.0 + 3 * 3.5 = 13.5; crossed: 15.3 + 6.3 = 21.6."""
+    """Three clients (1.0, 5.1), three (2.1, 3.5). Straight: 3 * 1.0 + 3 * 3.5 = 13.5; crossed: 15.3 + 6.3 = 21.6.
+
+    IFCA sends all six to model 0.
+    """
+    assert {min(range(2), key=lambda model: losses[model]) for losses in FIRST.values()} == {0}
     models = {3: [4.0, 0.0], 7: [0.0, 8.0], 11: [1.0, 3.0], 19: [0.0, 4.0], 23: [0.0, 0.0], 29: [0.0, 0.0]}
     ask = ScriptedAsk(scored(FIRST), fitted(models, n=[30, 10, 60, 20, 20, 40], choice=[0, 1, 0, 1, 1, 0]))
     found = CLoVE(k=2, local=LOCAL).round(state(), make_cohort([3, 7, 11, 19, 23, 29], ROSTER), ask)

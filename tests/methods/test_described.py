@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score
 
 import coterie
 from conftest import linear
@@ -17,7 +18,7 @@ from coterie.clustering.linkage import elbow
 from coterie.core.client_table import ByClient
 from coterie.core.references import All
 from coterie.core.tasks import Describe, Fit
-from coterie.data import Rotated
+from coterie.data import Pathological, Rotated
 from coterie.methods.flux_moments import scaled
 from coterie.methods.personal import Personalised
 from coterie.methods.personal_ask import Split
@@ -51,6 +52,21 @@ def test_angles_between_subspaces() -> None:
     assert subspace_angles(alone, alone, "sum").item() == pytest.approx(0, abs=1e-4)  # what neither has
     apart = torch.tensor([[[1.0, 0, 0]], [[0, 1.0, 0]]])
     assert subspace_angles(apart, apart, "smallest").tolist() == [[0, 90], [90, 0]]
+
+
+def test_vectors_of_several_labels_are_made_orthonormal_before_the_smallest_angle() -> None:
+    """The plane of x and y, and one of a direction at 30 degrees from x and of the fourth axis.
+
+    The vectors within each are at 36.9 degrees. As they are, U V^T = (.87, .69; .69, .55) has norm 1.42: angle 0.
+    """
+    along = torch.tensor([3**0.5 / 2, 0, 0.5, 0])
+    plane = torch.tensor([[[1.0, 0, 0, 0], [0.8, 0.6, 0, 0]]])
+    other = torch.stack([along, 0.8 * along + torch.tensor([0, 0, 0, 0.6])])[None]
+    assert subspace_angles(plane, other, "smallest", orthonormal=False).item() == pytest.approx(30, abs=1e-3)
+    twice = torch.cat([along[None], along[None], torch.zeros(1, 4)])[None]  # one direction, two vectors, and none
+    assert subspace_angles(plane, twice, "smallest", orthonormal=False).item() == pytest.approx(30, abs=1e-3)
+    beside = torch.tensor([[[0, 0, 1.0, 0], [0, 0, 1.0, 0]]])
+    assert subspace_angles(plane, beside, "smallest", orthonormal=False).item() == pytest.approx(90, abs=1e-3)
 
 
 def test_the_smallest_principal_angle_is_no_larger_than_any_between_basis_vectors() -> None:
@@ -94,6 +110,24 @@ def test_beta_cuts_the_dendrogram(threshold: float, clusters: int) -> None:
     method = replace(WIDE, threshold=threshold)
     state = method.cluster(begun(method), everyone(), ScriptedAsk(described(DIRECTIONS)))
     assert len(state.centers) == clusters
+
+
+@pytest.mark.parametrize("angle", ["smallest", "sum"])
+def test_pacfl_by_label_finds_groups_of_classes(angle: Any) -> None:
+    """Each client has several labels, whose singular vectors are far from orthogonal to each other."""
+    groups = coterie.federate("digits", Pathological(clients=16), seed=0)
+    method = PACFL(classes=10, angle=angle, inputs=64, local=coterie.Local(steps=1))
+    assert coterie.run(method, groups, "linear", rounds=1).summary.ari == 1.0
+
+
+def test_a_beta_below_every_angle_is_local_training() -> None:
+    federation = coterie.federate("digits", Rotated(clients=8), seed=0)
+    local = coterie.Local(epochs=1, batch="full", lr=0.1, shuffle=False)
+    alone = PACFL(threshold=1e-3, local=local)
+    method, trained = coterie.run(alone, federation, "linear", rounds=2), coterie.LocalOnly(local=local)
+    assert method.assignments.tolist() == list(range(8))
+    own = coterie.run(trained, federation, "linear", rounds=2)
+    torch.testing.assert_close(method.clients.loss, own.clients.loss)
 
 
 # ----------------------------------------------------------------------------------------------------------- Fielding
@@ -265,6 +299,25 @@ def test_who_was_never_described_is_not_averaged_in() -> None:
     ask = ScriptedAsk(described({7: [0.0, 0.0]}), fitted(TRAINED, choice=[0, 1, 0, 2]))
     after = SMALL.round(state, everyone(4), ask)
     torch.testing.assert_close(after.centers, torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+
+
+@pytest.mark.parametrize("partition", [Rotated(clients=24), Pathological(clients=24)], ids=["rotated", "groups"])
+def test_newcomers_whose_labels_are_wrong_find_their_clusters(partition: Any) -> None:
+    """A third of the clients come after training, with labels drawn at random: they play no part."""
+    federation = coterie.federate("digits", partition, seed=0)
+    local = coterie.Local(epochs=2, batch=8, lr=0.1)
+    first = federation.take([client for client in range(24) if client % 3])
+    result = coterie.run(FLUX(local=local), first, "mlp", rounds=6)
+    rng = np.random.default_rng(0)
+    wrong = [replace(d, y=torch.from_numpy(rng.integers(10, size=len(d.y))), relabel=None) for d in federation.domains]
+    late = replace(federation, domains=tuple(wrong)).take(range(0, 24, 3))
+    found = result.admit(late).assignments
+    assert first.truth is not None
+    assert late.truth is not None
+    assert adjusted_rand_score(late.truth, found) == 1.0
+    named = {int(k): int(t) for k, t in zip(result.assignments, first.truth, strict=True)}
+    assert [named[int(k)] for k in found] == late.truth.tolist()
+    assert Describe("moments", FLUX().size, All(result.state.encoder)).length <= 0.01 * result.model.size
 
 
 # ------------------------------------------------------------------------------------------- inside other things

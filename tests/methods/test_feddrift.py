@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from scripted import LOCAL, ScriptedAsk, a_fit, close, fitted, make_cohort, make_roster, scored, starts, table
 
+import coterie
+from coterie import Local
 from coterie.core.client_table import ByClient
 from coterie.core.tasks import Score
+from coterie.data import Rotated, changing
 from coterie.methods.feddrift import FedDrift
 from coterie.methods.feddrift_models import Concepts
 
@@ -84,6 +87,25 @@ def test_in_the_first_round_everyone_has_a_model_and_tests_are_at_steps_only() -
     ask = ScriptedAsk(own)  # round 1 is of the same step: nobody is asked for losses
     FedDrift(local=LOCAL).round(found, make_cohort([3, 7], ROSTER, round=1), ask)
     assert len(ask.asked) == 1
+
+
+def test_data_that_stays_as_it_is_needs_one_model_and_a_known_concept_no_new_one() -> None:
+    """Clients alike stay with the model they begin with (a delta above the noise). One that drifts gets a model of its
+    own, and when it returns it takes the first one again."""
+    pool = coterie.federate("digits", Rotated(clients=8, angles=(0, 180)), seed=0)
+    local = Local(epochs=3, batch=8, lr=0.1)
+    method = FedDrift(start="one", step=2, local=local)
+    calm = coterie.run(method, pool.take([0, 1, 2, 3]), "linear", rounds=6, engine="batched")
+    assert [event.summary.clusters for event in calm.history if event.summary] == [1] * 6
+    assert len(calm.state.centers) == 1
+    there_and_back = changing(pool, {1: [0, 1, 2], 5: [0, 1, 6], 9: [0, 1, 2]})
+    found = coterie.run(method, there_and_back, "linear", rounds=10, engine="batched")
+    clusters = [event.summary.clusters for event in found.history if event.summary]
+    assert clusters[3] == 1
+    assert clusters[4:8] == [2] * 4
+    assert clusters[8:] == [1] * 2
+    assert len(found.state.centers) == 2  # the second is kept, for its concept may return
+    assert table(found.state.labels) == {0: 0, 1: 0, 2: 0}
 
 
 def test_models_that_nobody_uses_are_dropped_the_longest_unused_first() -> None:

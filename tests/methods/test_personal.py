@@ -16,9 +16,10 @@ from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer
 from coterie.client.answers import Moment
 from coterie.clustering.averaging import Weighting
 from coterie.core.model_parts import Section
-from coterie.core.references import All, Best, Personal
-from coterie.core.replies import Evaluated
+from coterie.core.references import All, Best, Own, Personal
+from coterie.core.replies import Evaluated, Fitted
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Fit
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
@@ -237,6 +238,33 @@ def test_fedrep_step_by_step() -> None:
     trained = nn.utils.parameters_to_vector(network.parameters()).detach()
     close(found.base, trained[: len(found.base)])
     close(engine.memory.tensors()["0/personal"], trained[len(found.base) :])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_what_fedrep_freezes_does_not_move_by_a_bit(optimizer: Any) -> None:
+    """Momentum and weight decay, kept from visit to visit, would move it if one optimiser had both parts."""
+    federation, model = points(2), Model(normed)
+    momentum = 0.9 if optimizer == "sgd" else 0.0
+    local = Local(
+        steps=3, batch=4, lr=0.1, weight_decay=0.1, optimizer=optimizer, momentum=momentum, keep_optimizer=True
+    )
+    engine = Sequential(model, federation)
+    theta, everyone, section = model.init(np.random.default_rng(0)), torch.tensor([0, 1]), ("3",)
+    head = model.section(section)
+    for t in range(3):
+        tasks = (
+            Fit(All(theta), local, train=section, optimizer_slot="a", save="after.head"),
+            Fit(Own("after.head", All(theta)), local, freeze=section, optimizer_slot="b"),
+        )
+        first, second = engine.visit(Visit(tasks, everyone, Moment(0, t, 0))).replies
+        assert isinstance(first, Fitted)
+        assert isinstance(second, Fitted)
+        for one, other in zip(first.models, second.models, strict=True):
+            assert torch.equal(one[~head], theta[~head])  # statistics of the normalisation, too
+            assert torch.equal(other[head], one[head])
+            assert not torch.equal(one[head], theta[head])
+            assert not torch.equal(other[~head], one[~head])
+        theta = second.models.mean(0)
 
 
 def test_fedbn_keeps_scales_and_statistics_and_shares_the_rest() -> None:

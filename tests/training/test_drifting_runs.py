@@ -16,6 +16,7 @@ from coterie.core.local import Local
 from coterie.data import Drift, Rotated
 from coterie.data.federation import Federation
 from coterie.network.server.config import read
+from coterie.training.config import read as read_run_config
 from coterie.training.events import RoundDone
 
 L = Local(epochs=3, batch=8, lr=0.1)
@@ -113,6 +114,42 @@ def test_halves_without_a_drift_is_the_same_with_and_without_the_alarm() -> None
         for on in (True, False)
     ]
     assert torch.equal(runs[0].state.centers, runs[1].state.centers)
+
+
+def test_short_forms(tmp_path: Path) -> None:
+    assert read_run_config(None, ["data.drift=recurrent"]).data.drift == Drift("recurrent")
+    assert read_run_config(None, ["data.drift=recurrent", "data.drift.at=4"]).data.drift == Drift("recurrent", at=4)
+    assert read_run_config(None, ["data.drift.at=4", "data.drift=recurrent"]).data.drift == Drift("recurrent", at=4)
+    (tmp_path / "run.yaml").write_text(
+        "data: {name: digits, partition: shifted, drift: staggered}\nmethod: {name: personal, base: wecfl}\n"
+    )
+    found = read_run_config(tmp_path / "run.yaml")
+    assert found.data.drift == Drift("staggered")
+    assert found.data.partition is not None
+    assert (found.data.partition.name, found.method.params["base"]) == ("shifted", {"name": "wecfl"})
+    assert read_run_config(None, ["method.name=personal", "method.base=wecfl"]).method.params["base"]["name"] == "wecfl"
+    spread = Rotated(clients=8)
+    one, other = (coterie.federate("digits", spread, drift=how, seed=2) for how in ("sudden", Drift("sudden")))
+    assert one.identity() == other.identity()
+    for wrong in (
+        lambda: read_run_config(None, ["data.drift=often"]),
+        lambda: coterie.federate("digits", spread, drift="often"),
+    ):
+        with pytest.raises(CoterieError, match=r"often|sudden"):
+            wrong()
+
+
+def test_a_change_that_never_came_is_warned_of() -> None:
+    late = coterie.federate("digits", Rotated(clients=8), drift=Drift("sudden", at=4), seed=0)
+    warned = [coterie.run("fedavg", late, "linear", rounds=rounds).warnings for rounds in (3, 4)]
+    assert [any("was to change in round 4 first" in text for text in texts) for texts in warned] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["visits.csv", "visits.parquet", "visits.npz"])
+def test_data_where_a_configuration_is_expected(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"a,b,c\n1,2,3\n" if name.endswith("csv") else b"PAR1\xff\x00")
+    with pytest.raises(CoterieError, match=rf"coterie init .*{name} writes a configuration"):
+        read_run_config(tmp_path / name)
 
 
 def test_real_clients_change_by_themselves(tmp_path: Path) -> None:

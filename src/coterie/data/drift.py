@@ -127,6 +127,12 @@ class Drift:
                 "(data.time=COLUMN, csv and parquet)",
                 code="drift-invalid",
             )
+        if federation.val is not None:
+            raise CoterieError(
+                "data.drift.kind: time: samples of this federation are held out for validation already, by no period; "
+                "leave them in, and give the run validation=0.2",
+                code="drift-invalid",
+            )
         train, test = federation.train, federation.test
         owner = np.concatenate([train.owners(), test.owners()])
         numbers = np.concatenate([train.numbers.numpy(), test.numbers.numpy()])

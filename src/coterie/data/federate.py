@@ -41,7 +41,7 @@ def federate(
     data: str | Dataset | Federation | Callable[..., Any],
     partition: str | Partition | None = None,
     *,
-    drift: Drift | None = None,
+    drift: str | Drift | None = None,
     seed: int = 0,
 ) -> Federation:
     """A federation of a data set, spread over clients.
@@ -49,10 +49,12 @@ def federate(
     data: a name (`coterie data list`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
     partition: a name (`coterie partitions`) or an object such as coterie.data.Rotated(clients=400). None: one client
     per owner, where the data says whose its samples are; generated data has clients of its own.
-    drift: how the clients' data changes in the course of a run, coterie.data.Drift(kind="staggered").
+    drift: how the clients' data changes in the course of a run: coterie.data.Drift(kind="sudden", at=5), or its kind.
     """
     made = _federated(data, partition, seed)
-    return made if drift is None else drift(made, seed)
+    if drift is None:
+        return made
+    return (Drift(kind=drift) if isinstance(drift, str) else drift)(made, seed)  # type: ignore[arg-type]
 
 
 def _federated(

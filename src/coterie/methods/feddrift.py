@@ -11,10 +11,14 @@ in every round each model is FedAvg of its clients. Drift is seen and clusters a
 The server sees K losses per client and step, and means of models.
 
 A named deviation: the paper trains a model on all samples of all time steps that belong to it. Here clients keep no
-history, models know their past by their parameters only, and merging looks at this step's data. The paper compares
-losses, the authors' code accuracies; its records of step 0 are of untrained models, and so is the record here.
+history, models know their past by their parameters only, and merging looks at this step's data; the server remembers
+clients' last losses, which it is told anyway. The paper compares losses, the authors' code accuracies; its records of
+step 0 are of untrained models, and so is the record here.
 A model that nobody uses is kept, for a concept may return, up to `most` models. Clients first met after round 1, and
-newcomers, join the model of least loss.
+newcomers, join the model of least loss. FedDrift-Eager (one new model for all drifted clients of a step) is not here.
+No cell of the paper's tables is claimed: they were not at hand, and without kept history this is not quite its method.
+Both bounds are differences of losses and must suit the data. Measured (the demo, drift=staggered, at=13, seed 0): mean
+accuracy from the first change on 79.1 % by the defaults (27 models), 84.9 % with merge=1 (5), 67.0 % with merge=2.
 """
 
 from __future__ import annotations

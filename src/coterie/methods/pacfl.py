@@ -85,7 +85,7 @@ class PACFL:
     def far(self, rows: Tensor, others: Tensor) -> Tensor:
         """The angles between these clients' subspaces and others."""
         bases, against = (one.reshape(len(one), -1, self.inputs) for one in (rows, others))
-        return subspace_angles(bases, against, self.angle)
+        return subspace_angles(bases, against, self.angle, orthonormal=not self.classes)
 
     def predictor(self, state: DescribedClusters) -> Evaluate:
         """A client predicts with its cluster's model (before there are clusters: with w0)."""

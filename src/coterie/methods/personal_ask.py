@@ -44,6 +44,12 @@ def rest_of(model: Model, section: Section) -> Model:
 
 def first_section(model: Model, section: Section, rng: np.random.Generator) -> Tensor:
     """The section of the model that the generator draws next, which it still does: both parts begin as one model."""
+    if isinstance(model, SharedModel):
+        raise CoterieError(
+            "method.base: this method keeps a section of the model with each client itself; write its name as "
+            "method.name, with all that is personal in its section, or another base such as ifca",
+            code="method-invalid",
+        )
     return model.init(copy.deepcopy(rng))[model.section(section)]
 
 

@@ -23,7 +23,7 @@ from coterie.data.federation import Federation
 from coterie.methods.local_only import LocalOnly
 from coterie.network.load_any import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick
-from coterie.serving.newcomers import Census, Newcomer, given_newcomers, read_newcomers
+from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_files import open_rows
 from coterie.serving.row_form import RowForm
 from coterie.serving.table_files import open_table
@@ -124,8 +124,9 @@ def assign(
     """Put clients that were not part of training into clusters, by the method's own rule and without retraining.
 
     run: a result, or a run's directory. data: a csv, parquet or npz file or a table, with a client column and labels as
-    the training data has them; or a Federation, or any iterable of (x, y) per client. out: a csv or parquet file to
-    write. y, client: the columns of the labels and clients, where they are called otherwise than in training.
+    the training data has them; or a Federation, or any iterable of (x, y) per client. Without a column of labels, flux
+    and pacfl place clients all the same, and nothing is said of how well they fit. out: a csv or parquet file to write.
+    y, client: the columns of the labels and clients, where they are called otherwise than in training.
     level: of the newcomers that fit, so many are said to fit none. The training data is not needed.
     """
     result = as_result(run)
@@ -159,14 +160,17 @@ def _newcomers(result: Result[Any], data: Data, y: str | None, client: str | Non
     form = RowForm.of(result)
     rows = open_rows(data, form.columns.x)
     roles = form.roles(rows, y, client)
-    if roles.y is None:
+    by_labels = placed_by_labels(result.method)
+    if roles.y is None and by_labels:
         raise CoterieError(
             f"{rows.title}: has no column '{form.columns.y}' of labels, by which clients are placed; name it: "
             "--y COLUMN (y=...)",
             code="data-column-unknown",
         )
     census = Census.of(rows, form, roles, alone=Path(rows.title).stem)
-    return read_newcomers(rows, form, roles, census, list(census.counts), required=True)
+    return read_newcomers(
+        rows, form, roles, census, list(census.counts), required=roles.y is not None, by_labels=by_labels
+    )
 
 
 def _is_pairs(data: Any) -> bool:
@@ -208,11 +212,14 @@ class Placer:
         if served.missing or not len(served.clients.ids):
             why = served.missing[0].reason if served.missing else "it gave no answer"
             return Placement(name, None, problem=why), None
-        return self.judged(name, served), served
+        return self.judged(name, served, newcomer.labelled), served
 
-    def judged(self, name: str, served: Served) -> Placement:
-        """Where a newcomer that was admitted belongs, and whether it fits there."""
-        nearest, errors, reply = int(served.assignments[0]), served.errors(0), served.clients
+    def judged(self, name: str, served: Served, labelled: bool = True) -> Placement:
+        """Where a newcomer that was admitted belongs, and whether it fits there, which only labels can say."""
+        nearest, reply = int(served.assignments[0]), served.clients
+        if not labelled:
+            return Placement(name, nearest if self._clustered else None, nearest if self._clustered else None)
+        errors = served.errors(0)
         shares = None if reply.shares is None else tuple(reply.shares[0].tolist())
         own = nearest >= self._many > 0  # a cluster of its own: the method says itself that none fits
         fits = False if own else self._yardstick.fits(errors, nearest)

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.data.readers.columns import IS_TEST, IS_TEST_OF_THREE
+from coterie.methods.flux import FLUX
+from coterie.methods.pacfl import PACFL
 from coterie.serving.row_files import Chunk, Rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import ClientRows, Spool
@@ -23,8 +25,14 @@ class Newcomer:
     """A client that a run may not know."""
 
     name: str
-    data: Federation | list[tuple[Any, ...]] | None  # of this client alone; None: it has no labelled rows
+    data: Federation | list[tuple[Any, ...]] | None  # of this client alone; None: it has no rows to place it by
     rows: ClientRows | None = None  # of a file
+    labelled: bool = True  # whether it has labels to be scored by
+
+
+def placed_by_labels(method: object) -> bool:
+    """Whether a newcomer of a method is placed by its labels too; else its inputs alone will do."""
+    return not (isinstance(method, FLUX) or (isinstance(method, PACFL) and not method.classes))
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,19 @@ class Census:
 
 
 def read_newcomers(
-    rows: Rows, form: RowForm, roles: Roles, census: Census, wanted: Sequence[str], *, required: bool
+    rows: Rows,
+    form: RowForm,
+    roles: Roles,
+    census: Census,
+    wanted: Sequence[str],
+    *,
+    required: bool,
+    by_labels: bool = True,
 ) -> Iterator[Newcomer]:
-    """The wanted clients, each whole. required: whether every row must have a label."""
+    """The wanted clients, each whole. required: whether every row must have a label.
+
+    by_labels: whether rows without a label say nothing of where a client belongs.
+    """
     numbers = {name: i for i, name in enumerate(wanted)}
     if not numbers:
         return
@@ -61,7 +79,11 @@ def read_newcomers(
         spool = _filled(rows, form, roles, census, numbers, required, stack)
         for name, number in numbers.items():
             mine = spool.client(number)
-            yield Newcomer(name, _federation(form, mine, name, roles.split is not None), mine)
+            data = _federation(form, mine, name, roles.split is not None)
+            if data is None and not by_labels:
+                yield Newcomer(name, _unlabelled(form, mine, name), mine, labelled=False)
+            else:
+                yield Newcomer(name, data, mine)
 
 
 def _filled(
@@ -102,6 +124,11 @@ def _federation(form: RowForm, rows: ClientRows, name: str, split: bool) -> Fede
     if not len(labelled) or (split and test.all()):
         return None
     return form.federation(rows.x[labelled], rows.y[labelled], test if split and test.any() else None, name)
+
+
+def _unlabelled(form: RowForm, rows: ClientRows, name: str) -> Federation:
+    """The client with all its rows, of which none is scored; nobody looks at what stands for labels."""
+    return form.federation(rows.x, np.zeros_like(rows.y), np.zeros(len(rows.y), dtype=bool), name)
 
 
 def given_newcomers(data: Federation | Iterable[tuple[Any, ...]]) -> Iterator[Newcomer]:

@@ -28,7 +28,7 @@ from coterie.core.naming import client_name
 from coterie.data.federation import Federation
 from coterie.serving.assign import Placer, Run, as_result, clustered, known_clients
 from coterie.serving.fit_of_newcomers import LEVEL
-from coterie.serving.newcomers import Census, read_newcomers
+from coterie.serving.newcomers import Census, placed_by_labels, read_newcomers
 from coterie.serving.row_files import Rows, open_rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import RecordFile
@@ -206,10 +206,12 @@ class _Work:
         self, census: Census, numbers: dict[str, int | None], waiting: RecordFile, level: float
     ) -> None:
         new = [name for name in census.counts if numbers[name] is None]
-        if self.roles.y is None:
+        by_labels = placed_by_labels(self.result.method)
+        if self.roles.y is None and by_labels:
             raise self._unplaced(new, f"and there is no column '{self.form.columns.y}' of labels to place them by")
         placer = Placer(self.result, level)
-        found = read_newcomers(self.rows, self.form, self.roles, census, new, required=False)
+        read = partial(read_newcomers, required=False, by_labels=by_labels)
+        found = read(self.rows, self.form, self.roles, census, new)
         for newcomer in found:
             placement, served = placer.place(newcomer)
             if served is None or newcomer.rows is None:

@@ -175,14 +175,21 @@ def read_file(file: Path) -> Tree:
     except OSError as error:
         raise CoterieError(f"{file}: cannot be read ({error.strerror})", code="config-unreadable") from None
     except (YamlError, UnicodeDecodeError) as error:
-        raise CoterieError(f"{file}: not YAML: {error}", code="config-unreadable") from None
+        raise CoterieError(f"{file}: not YAML: {error}{_of_data(file)}", code="config-unreadable") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise CoterieError(f"{file}: expected keys and values, found a {type(tree).__name__}", code="config-unreadable")
+        said = f"expected keys and values, found a {type(tree).__name__}{_of_data(file)}"
+        raise CoterieError(f"{file}: {said}", code="config-unreadable")
     if (file.parent / "run.json").is_file():
         _as_then(tree)
     return tree
+
+
+def _of_data(file: Path) -> str:
+    """What to do with data where a configuration is expected."""
+    tables = (".csv", ".tsv", ".parquet", ".npz")
+    return f"; coterie init {file} writes a configuration for this data" if file.suffix.lower() in tables else ""
 
 
 def _as_then(tree: Tree) -> None:
@@ -203,14 +210,17 @@ def _as_then(tree: Tree) -> None:
 
 
 def _named(key: str, value: Any) -> Any:
-    """`method: wecfl` is short for `method: {name: wecfl}`."""
-    return {"name": value} if key in NAMED and isinstance(value, str) else value
+    """`method: wecfl` is short for `method: {name: wecfl}`, `drift: sudden` for `drift: {kind: sudden}`."""
+    if isinstance(value, dict):
+        return {inner: _named(f"{key}.{inner}", below) for inner, below in value.items()}
+    return {SHORT[key]: value} if key in SHORT and isinstance(value, str) else value
 
 
 def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
     """Set a dotted key. A new name keeps only those old parameters that the new thing knows too."""
-    if ".".join(path) in NAMED and isinstance(value, dict) and set(value) == {"name"}:
-        path, value = [*path, "name"], value["name"]
+    short = SHORT.get(".".join(path), "")
+    if isinstance(value, dict) and set(value) == {short}:
+        path, value = [*path, short], value[short]
     node = tree
     for part in path[:-1]:
         below = node.get(part)
@@ -227,7 +237,8 @@ def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
     node[last] = value
 
 
-NAMED = ("data", "data.partition", "model", "method", "engine", "aggregator", "server_optimizer")
+NAMED = ("data", "data.partition", "model", "method", "method.base", "engine", "aggregator", "server_optimizer")
+SHORT = dict.fromkeys(NAMED, "name") | {"data.drift": "kind"}  # the key that a single word is the value of
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 

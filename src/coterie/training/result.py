@@ -31,6 +31,7 @@ from coterie.training.settings import Settings
 if TYPE_CHECKING:
     from coterie.training.explanation import Explanation
     from coterie.training.exported import ExportedModel
+    from coterie.training.following import Following
     from coterie.training.inference import Served
 
 State = TypeVar("State")
@@ -107,6 +108,16 @@ class Result(Generic[State]):
 
         found = warnings_of(self.method, self.summary, self.history, self.known)
         return (*found, *spent_early(self.settings, self.history))
+
+    @property
+    def following(self) -> Following | None:
+        """How the method followed data that changed by round: rounds until the clusters were found again, scores since.
+
+        None where the data did not change. How far below the oracle it is: subtract from what `method.name=oracle` has.
+        """
+        from coterie.training.following import following
+
+        return following(self)
 
     @property
     def privacy(self) -> Spent | None:

@@ -34,7 +34,7 @@ from coterie.core.files import LineLog, make_directory, sync_directory, write_du
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
-from coterie.training import checkpoint, lineage, round_history, run_warnings, status
+from coterie.training import checkpoint, following, lineage, round_history, run_warnings, status
 from coterie.training.beginning import began_otherwise
 from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
@@ -283,8 +283,7 @@ class RunDirectory:
 
         settings = plain(self._settings)
         config = self._config or {"method": describe(self._method), **settings}
-        text = yaml.safe_dump(dict(config), sort_keys=False)
-        write_durably(self.path / "config.yaml", text)
+        write_durably(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         for name, more in self._also.items():
             write_durably(self.path / name, more)
         if isinstance(self._clients, Federation):  # over a network members.json says what is known of the data
@@ -295,6 +294,7 @@ class RunDirectory:
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
         about |= {"arithmetic": arithmetic, "device": device, "precision": self.precision}
+        about |= {"changes": changes} if (changes := following.changes_in(self._clients)) else {}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:

@@ -18,6 +18,7 @@ from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
 from coterie.training.events import RoundDone
+from coterie.training.following import changes_in
 
 FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
 ROUNDING = 1e-9  # of the targets' variance
@@ -35,8 +36,20 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
         _collapsed(method, summary),
         _left_behind(history, clients),
         _below_the_floor(history),
+        _never_changed(history, clients),
     ]
     return tuple(text for text in found if text is not None)
+
+
+def _never_changed(history: Sequence[RoundDone], clients: Clients) -> str | None:
+    """Where the data would have changed in a round that never came."""
+    changes, done = changes_in(clients), max((event.round for event in history), default=0)
+    if not changes or not done or changes[0] <= done:
+        return None
+    return (
+        f"the data was to change in round {changes[0]} first (data.drift.at), and the run ended after round {done}: "
+        "nothing has changed in it"
+    )
 
 
 def _below_the_floor(history: Sequence[RoundDone]) -> str | None:

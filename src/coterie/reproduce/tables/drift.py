@@ -6,6 +6,7 @@ import numpy as np
 
 from coterie.core.registry import METHODS as CATALOGUE
 from coterie.reproduce.cell import Cell, Claim, Found, Outcome, Outcomes, Reading, Run, Table, Tree, pooled
+from coterie.training.following import waits_after
 
 ROUNDS, AT, EVERY, CHANGES = 30, 13, 5, 3
 KINDS = {
@@ -32,7 +33,6 @@ DATA: dict[str, Tree] = {
         "partition": {"name": "subsample", "partition": _FOUR, "samples": 4000, "test_samples": 2000},
     },
 }
-FOUND = 0.9  # an ARI that counts as having found the clusters
 
 
 def _run(data: str, kind: str, method: str) -> Run:
@@ -59,14 +59,10 @@ def rounds_to_find(kind: str) -> Reading:
     """How many rounds after a change the clusters are found again; all until the next change, where they are not."""
 
     def read(outcome: Outcome) -> list[float]:
-        rounds, ari = outcome.column("round"), outcome.column("ari")
-        ends = [*KINDS[kind][1:], ROUNDS + 1]
-        waits = []
-        for start, end in zip(KINDS[kind], ends, strict=True):
-            here = (rounds >= start) & (rounds < end)
-            hits = np.flatnonzero(ari[here] >= FOUND)
-            waits.append(float(hits[0]) if len(hits) else float(end - start))
-        return waits
+        starts = KINDS[kind]
+        waits = waits_after(starts, outcome.column("round"), outcome.column("ari"), ROUNDS)
+        most = np.diff([*starts, ROUNDS + 1]).tolist()
+        return [float(limit if wait is None else wait) for wait, limit in zip(waits, most, strict=True)]
 
     return read
 
@@ -119,7 +115,8 @@ TABLES = (
         "The first number is the mean test accuracy from the first change on, on the data of the round. `rounds` "
         "counts from each change to the first round with an ARI of 0.9 or more; 0 is the round of the change itself, "
         "and where it is not reached before the next change (or the end), all rounds until then count. FedAvg has one "
-        "cluster. IFCA and WeCFL are told that there are four, the oracle is told the clusters of each round.",
+        "cluster. IFCA and WeCFL are told that there are four, the oracle is told the clusters of each round; the "
+        "others have their defaults. FedDrift's bounds are differences of losses: its page says how much they matter.",
         tolerance=0.0,
         unit="",
         seeds=3,

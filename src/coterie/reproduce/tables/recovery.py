@@ -19,7 +19,7 @@ METHODS: dict[str, Tree] = {
     for name in (
         *("halves", "stocfl", "cfl", "ifca", "fesem", "wecfl", "fl+hc", "fedgroup", "fedgrouprox", "composed"),
         *("fedem", "fedsoft", "ifca-cam", "fesem-cam", "wecfl-cam", "fedgroup-cam", "stocfl-cam", "cfl-cam"),
-        *("clove", "fedrc", "fedclust", "pacfl", "fielding", "flux"),
+        *("clove", "fedrc", "feddrift", "fedclust", "pacfl", "fielding", "flux"),
     )
 } | {f"{name}, k: auto": {"name": name, "k": "auto"} for name in ("ifca", "fesem", "wecfl", "fl+hc", "fedgroup")}
 

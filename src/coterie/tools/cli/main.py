@@ -95,6 +95,7 @@ def run(
             | ({} if result.newcomers is None else {"newcomers": console.as_json(result.newcomers.summary)})
             | {"seconds": round(result.seconds, 3)}
             | console.privacy_json(result.privacy)
+            | ({} if (followed := result.following) is None else {"following": dataclasses.asdict(followed)})
             | ({} if result.attack is None else {"attack": dataclasses.asdict(result.attack)})
             | ({"warnings": list(result.warnings)} if result.warnings else {})
         )
@@ -106,6 +107,8 @@ def run(
     stdout.print(console.results(rows))
     if result.attack is not None:
         stdout.print(str(result.attack), highlight=False, soft_wrap=True, markup=False)
+    if (followed := result.following) is not None:
+        stdout.print(str(followed), highlight=False, soft_wrap=True, markup=False)
     if (spent := console.privacy_line(result.privacy)) is not None:
         stdout.print(spent, highlight=False, soft_wrap=True)
     lost = console.missing_line(result.history)

@@ -25,6 +25,7 @@ Score = Literal["accuracy", "macro_f1", "loss"]
 DECADES = 3  # a curve that spans more has a logarithmic axis
 LOG = {"type": "log", "exponentformat": "e"}
 GREY = "#8a8a8a"  # of all clients together
+MARKED = 40  # changes of the data that are drawn
 NAMES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "loss": "loss"}
 
 
@@ -63,7 +64,15 @@ def score(record: RunRecord, what: Score = "accuracy", theme: Theme = "light") -
     figure.update_yaxes(tickformat=".0%" if what != "loss" else None, hoverformat=".1%" if what != "loss" else ".4g")
     if what == "loss" and spans_decades(values, np.array([] if test is None else [test])):
         figure.update_yaxes(**LOG)
+    mark_changes(figure, record)
     return figure
+
+
+def mark_changes(figure: Any, record: RunRecord) -> None:
+    """A dotted line where the clients' data changes, named once."""
+    for number, change in enumerate(record.changes[:MARKED]):
+        named = {"annotation_text": "data changes", "annotation_font_color": GREY} if not number else {}
+        figure.add_vline(x=change, line_dash="dot", line_width=1, line_color=GREY, **named)
 
 
 def _of(record: RunRecord, name: str) -> str:
@@ -156,6 +165,7 @@ def agreement(record: RunRecord, theme: Theme = "light") -> Any:
         _test_point(figure, record, column, f"{name} (test)", colour(place))
     figure.update_yaxes(rangemode="tozero")
     figure.update_layout(hovermode="x unified")
+    mark_changes(figure, record)
     return figure
 
 

@@ -15,6 +15,7 @@ from coterie.tools.report.figures_style import percent
 from coterie.tools.report.ranking import Spread, Standing
 from coterie.tools.report.record import RunRecord
 from coterie.tools.report.tables import Clients, Curve
+from coterie.training.following import FOUND, mean_since, waits_after
 from coterie.training.score_text import WORST as WORST_TENTH
 
 # The numbers of a regression.
@@ -90,6 +91,7 @@ def key_figures(record: RunRecord) -> str:
         (WORST_TENTH, shown(record.worst_decile, _form(record.regression))),
         ("clusters", shown(curve.latest("clusters"), "{:.0f}".format)),
         ("ARI", shown(curve.latest("ari"), "{:.2f}".format)),
+        *_followed(record),
         ("rounds", rounds(record) if record.rounds_done else None),
         ("clients", clients(record)),
         ("seconds", f"{record.seconds:,.1f}" if record.seconds else None),
@@ -101,6 +103,24 @@ def key_figures(record: RunRecord) -> str:
     ]
     boxes = (f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in found if value is not None)
     return f'<dl class="key">{"".join(boxes)}</dl>'
+
+
+def _followed(record: RunRecord) -> list[tuple[str, str | None]]:
+    """How the run went after its data changed."""
+    curve, changes = record.curve.by_round, [change for change in record.changes if change <= record.rounds_done]
+    if not changes:
+        return []
+    name, values, form = (
+        ("loss", curve.loss, "{:.4g}".format) if record.regression else ("accuracy", curve.accuracy, percent)
+    )
+    found: list[tuple[str, str | None]] = [
+        (f"mean {name} since the data changed", shown(mean_since(changes[0], curve.round, values), form))
+    ]
+    if curve.last("ari") is not None:
+        waits = waits_after(changes, curve.round, curve.ari, record.rounds_done)
+        said = ", ".join("never" if wait is None else str(wait) for wait in waits)
+        found.append((f"rounds from a change to an ARI of {FOUND}", said))
+    return found
 
 
 def _scores(record: RunRecord, curve: Curve, of: str) -> list[tuple[str, str | None]]:

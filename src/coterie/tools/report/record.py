@@ -24,6 +24,7 @@ from coterie.tools.report.tables import Sketch as Sketch
 from coterie.tools.report.tables import Trail as Trail
 from coterie.training import status as run_status
 from coterie.training.adversaries import told
+from coterie.training.following import recorded
 
 Status = Literal["done", "running", "stopped", "failed", "empty", "broken"]
 Split = Literal["test", "validation"]  # of each client's samples, which scores are of
@@ -59,6 +60,7 @@ class RunRecord:
     epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
     attack: str | None = None  # in words, where some of its clients were hostile
     recounts: tuple[Recount, ...] = ()  # numbers of clusters that rules chose, with their reasons
+    changes: tuple[int, ...] = ()  # the rounds in which clients' data is not what it was in the round before
 
     def label(self, client: int) -> str:
         """A client's name, or its number where it has none: for axes and tables."""
@@ -177,6 +179,7 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         epsilon=_epsilon(path),
         attack=told(path, settings),
         recounts=tables.as_recounts(lines.value),
+        changes=recorded(path),
     )
 
 
