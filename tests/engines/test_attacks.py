@@ -123,6 +123,23 @@ def test_an_attack_of_ones_own() -> None:
         said(Attack(kind="nowhere:nothing"))
 
 
+def test_mistakes_of_ones_own_attack_are_one_line() -> None:
+    def broken(view: AttackView) -> Lie:
+        raise ZeroDivisionError("no scale")
+
+    def claiming(choice: object) -> Attack:
+        return Attack(kind=lambda view: Lie(view.updates[view.hostile], choice))  # type: ignore[arg-type]
+
+    with raises("component-failed", match="broken' failed: ZeroDivisionError: no scale"):
+        said(Attack(kind=broken))
+    for wrong in (torch.tensor([2]), torch.tensor([-1]), torch.tensor([0, 1]), torch.tensor([0.0]), 1):
+        with raises("component-invalid", match="has 1 integers, a row of the server's models"):
+            said(claiming(wrong))
+    fitted, _, _ = said(claiming(torch.tensor([0])))
+    assert fitted.choice is not None
+    assert fitted.choice.tolist() == [0, 0, 1, 1, 0]
+
+
 def test_who_is_hostile_is_drawn_from_the_seed() -> None:
     ids = torch.arange(40)
     drawn = [Attack(share=0.2).hostile(seed, ids).tolist() for seed in (0, 0, 1)]

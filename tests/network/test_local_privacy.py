@@ -183,6 +183,11 @@ def test_the_option_of_the_command_line() -> None:
         read_local_privacy("8")
     with raises("config-unknown-key"):
         read_local_privacy("epsilon=2,noise=1")
+    with raises("option-invalid", match="epsilon is given twice"):  # the larger one would be spent
+        read_local_privacy("epsilon=2,epsilon=100")
+    for wrong in ("epsilon=2,delta=1", "epsilon=2,delta=0", "epsilon=2,visits=0", "epsilon=2,visits=20000"):
+        with raises("config-invalid-value"):
+            read_local_privacy(wrong)
 
 
 def test_a_federation_in_which_one_client_trusts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

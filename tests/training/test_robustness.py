@@ -117,6 +117,39 @@ def test_hostile_newcomers_are_not_scored_either(newcomers: float) -> None:
     assert scored == set(range(10)) - set(result.attack.hostile)
 
 
+def test_an_attack_that_leaves_nobody_or_reaches_nothing_is_refused() -> None:
+    with raises("config-conflict", match=r"attack.share: 0.96 of 10 clients leaves no honest one"):
+        robust(attack={"share": 0.96})
+    clients = coterie.federate("digits", coterie.data.Rotated(clients=8), seed=0)
+    with raises("config-conflict", match=r"attack.cluster: 4, but the hidden clusters are 0, 1, 2, 3"):
+        coterie.run(coterie.FedAvg(), clients, "linear", attack={"kind": "colluders-as-cluster", "cluster": 4})
+
+
+def test_nan_on_purpose_does_not_blame_the_learning_rate() -> None:
+    with raises("quorum", match="2 of 10 clients answered"):
+        robust(attack={"share": 0.8, "kind": "nan"})
+
+
+def test_clients_that_are_added_are_judged_before_they_found_a_cluster(tmp_path: Path) -> None:
+    """Of eight that join a run with an aggregator one is hostile: it may not found a cluster on its way in."""
+    whole = coterie.federate("digits", coterie.data.Rotated(clients=32), seed=0)
+
+    def part(ids: range) -> coterie.Federation:
+        arrays = [(*whole.samples(client, "train"), *whole.samples(client, "test")) for client in ids]
+        return coterie.Federation.from_arrays(arrays)
+
+    first, settings = part(range(24)), {"attack": {"share": 0.1, "kind": "sign-flip"}, "aggregator": "geometric-median"}
+    method = coterie.StoCFL(local=Local(epochs=1))
+    coterie.run(method, first, "linear", rounds=2, seed=1, engine="sequential", **settings, out=tmp_path)  # type: ignore[arg-type]
+    grown = coterie.go_on(tmp_path, federation=first, add=part(range(24, 32)), more=1, engine="sequential")
+    assert grown.attack is not None
+    (joined,) = (client for client in grown.attack.hostile if client >= 24)
+    assert not grown.state.labels.has(torch.tensor([joined])).any()
+    assert len(grown.state.centers) == 4
+    assert joined in grown.history[-1].rejected
+    assert grown.state.labels.has(torch.tensor([c for c in range(24, 32) if c != joined])).all()
+
+
 def test_who_was_quarantined_does_not_found_a_cluster_in_the_next_round(tmp_path: Path) -> None:
     """StoCFL asks alone whom it has not met: two hostile clients that were quarantined among 24 come back as two."""
     clients = coterie.federate("digits", coterie.data.Rotated(clients=24), seed=0)

@@ -36,7 +36,7 @@ def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = Tru
         elif fault["type"] == "unexpected_positional_argument":
             said, loc, key = f"takes {len(_keys(kind, []))} arguments: {', '.join(_keys(kind, []))}", [], prefix
         elif fault["type"] in ("dataclass_type", "model_type", "model_attributes_type"):
-            said = "expected keys and values, such as {'name': ...}"
+            said = f"expected keys and values, such as {{'{_first_key(kind, loc)}': ...}}"
             if not named and fault["type"] == "dataclass_type":
                 said = f"expected {fault['ctx']['class_name']}(...)"
         else:
@@ -77,6 +77,12 @@ def _keys(kind: Any, path: list[str]) -> list[str]:
         kind = get_type_hints(kind).get(part, object)
         kind = next((a for a in get_args(kind) if _fields(a)), kind)
     return _fields(kind)
+
+
+def _first_key(kind: Any, path: list[str]) -> str:
+    """Of what is expected there: its `name`, or the first key where it has none (privacy: epsilon)."""
+    keys = _keys(kind, path)
+    return keys[0] if keys and "name" not in keys else "name"
 
 
 def _fields(kind: Any) -> list[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NOT_FINITE, CoterieError
-from coterie.core.references import Own, Ref, starts_of
+from coterie.core.references import Own, Ref, starts_of, vectors_of
 from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
@@ -73,13 +73,27 @@ class Hostile:
         return dataclasses.replace(reply, sent=_put(reply.models, hostile, start + told.updates))
 
     def _told(self, view: AttackView) -> Lie:
-        lie = self._attacker(view)
+        try:
+            lie = self._attacker(view)
+        except CoterieError:
+            raise
+        except Exception as error:
+            raise CoterieError(
+                f"attack.kind: '{self._attack.name}' failed: {type(error).__name__}: {error}", code="component-failed"
+            ) from error
         wanted = (int(view.hostile.sum()), view.updates.shape[1])
         if not isinstance(lie, Lie) or tuple(lie.updates.shape) != wanted:
             found = tuple(lie.updates.shape) if isinstance(lie, Lie) else f"a {type(lie).__name__}"
             raise CoterieError(
                 f"attack.kind: '{self._attack.name}' returned {found}; return Lie(updates) with updates {wanted}, "
                 "one per hostile client",
+                code="component-invalid",
+            )
+        chosen = None if view.choice is None else lie.choice
+        if chosen is not None and not _is_choice(chosen, wanted[0], view.task.start):
+            raise CoterieError(
+                f"attack.kind: '{self._attack.name}' returned the choice {str(chosen)[:80]}; Lie(updates, choice) has "
+                f"{wanted[0]} integers, a row of the server's models per hostile client",
                 code="component-invalid",
             )
         return lie
@@ -108,11 +122,24 @@ def _put(table: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     return out
 
 
-def _starts(start: Ref, reply: Fitted) -> Tensor:
-    """What clients started from; for a model of their own, what the server would have given them."""
+def _given(start: Ref) -> Ref:
+    """For a model of the clients' own, what the server would have given them."""
     while isinstance(start, Own):
         start = start.default
-    found = starts_of(start, reply.ids, reply.choice)
+    return start
+
+
+def _is_choice(choice: object, many: int, start: Ref) -> bool:
+    """Whether these are rows of the server's models, one for each of so many clients."""
+    if not isinstance(choice, Tensor) or choice.shape != (many,) or choice.is_floating_point():
+        return False
+    rows = vectors_of(_given(start))
+    return rows is None or bool(((choice >= 0) & (choice < len(rows))).all())
+
+
+def _starts(start: Ref, reply: Fitted) -> Tensor:
+    """What clients started from."""
+    found = starts_of(_given(start), reply.ids, reply.choice)
     return reply.models.mean(0, keepdim=True) if found is None else found
 
 

@@ -17,7 +17,7 @@ from coterie.core.errors import CoterieError
 from coterie.data.course import unchanging
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
-from coterie.engines.attacks import Attack
+from coterie.engines.attacks import POSES, Attack
 from coterie.engines.contract import Engine
 from coterie.engines.hostile import Hostile
 from coterie.engines.sequential import Sequential
@@ -83,6 +83,18 @@ def attacked(engine: Engine, clients: Clients, settings: Settings, own_engine: b
             code="config-conflict",
         )
     roster = clients.roster
+    if len(hostile_clients(clients, settings)) == len(roster.ids):
+        raise CoterieError(
+            f"attack.share: {attack.share:g} of {len(roster.ids)} clients leaves no honest one, and scores are "
+            "of these",
+            code="config-conflict",
+        )
+    truth = roster.truth
+    if attack.kind == POSES and truth is not None and attack.cluster not in truth.values.tolist():
+        known = ", ".join(map(str, sorted(set(truth.values.tolist()))))
+        raise CoterieError(
+            f"attack.cluster: {attack.cluster}, but the hidden clusters are {known}", code="config-conflict"
+        )
     yield Hostile(engine, attack, settings.seed, roster.ids, roster.truth)
 
 

@@ -46,10 +46,11 @@ def diverged(
     model: Model,
     seed: int,
     suspect: Outlier | None = None,
+    noisy: bool = False,
 ) -> DivergedError:
     """The error that ends a run, with the likely cause and a value to try.
 
-    suspect: whose update stood out in an earlier round, and was accepted.
+    suspect: whose update stood out in an earlier round, and was accepted. noisy: whether privacy adds noise to models.
     """
     gone = [m.client for m in missing if m.diverged]
     who = (
@@ -75,6 +76,9 @@ def diverged(
     tries = [] if rate is None else [f"local.lr={rate:g} instead of {local.rate:g}{tried}"]
     if not _clipped(local, clients):
         tries.append("bounded steps: local.clip=1")
+    if noisy:
+        causes = [*causes, "or the noise of privacy is too much for this model"]
+        tries.append("less noise: a larger privacy.epsilon, or a smaller privacy.clip")
     advice = f". Try {', or '.join(tries)}" if tries else ""
     return DivergedError(
         f"round {round}: the steps of training diverge, to NaN or Inf at {who}: {'; '.join(causes)}{advice}"

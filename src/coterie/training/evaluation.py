@@ -108,6 +108,8 @@ def admit_joined(job: Job[State], state: State, done: int, joined: Tensor) -> St
             "privacy: clients cannot be added to a run with privacy: how they join its clusters is not accounted for",
             code="privacy-unaccounted",
         )
+    if job.settings.aggregator is not None:
+        return state  # they are placed in their first round: there their updates are judged, and it is noted of whom
     ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, keep=False, names=job.clients.names)
     return _admitted(job, state, done - 1, roster, ids, ask)
 

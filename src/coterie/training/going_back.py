@@ -46,11 +46,7 @@ def abandoned(path: Path) -> list[Path]:
 
 def go_back(path: Path, round: int, say: Callable[[str], None]) -> None:
     """The run as it was after this round; later rounds are moved aside. The caller holds the run's lock."""
-    if (path / privacy_record.FILE).is_file():
-        raise CoterieError(
-            f"{path}: a run with privacy cannot go back: what its later rounds have cost the clients is spent",
-            code="privacy-budget",
-        )
+    privacy_record.check_unchanged(path, "go back: what its later rounds have cost the clients is spent")
     saves = {round_of(save): save for save in saves_of(path)}
     if round not in saves:
         there = ", ".join(map(str, sorted(saves))) or "none"

@@ -23,6 +23,7 @@ from coterie.training.config import RunConfig, read_file
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.going_back import go_back, round_of, saves_of
 from coterie.training.matching import as_federation
+from coterie.training.privacy import record as privacy_record
 from coterie.training.run_directory import PATIENCE, read_history
 from coterie.training.settings import Settings
 from coterie.training.status import LOCK
@@ -127,6 +128,7 @@ def data_of(new: Path, config: RunConfig) -> dict[str, Any]:
 
 def write_addition(path: Path, data: Federation, joined: Federation, tree: Mapping[str, Any] | None) -> None:
     """Write down that a run has these clients from now on. data: the run's own until now."""
+    privacy_record.check_unchanged(path, "take in more clients: how they join its clusters is not accounted for")
     saves = saves_of(path)
     if not saves:
         raise CoterieError(

@@ -14,9 +14,9 @@ from coterie.core.hardware import one_thread
 from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate, Fit
-from coterie.engines.contract import WaitsForClients, arithmetic, device_of
+from coterie.engines.contract import Missing, WaitsForClients, arithmetic, device_of
 from coterie.engines.screening import Outlier, outlier
-from coterie.training.adversaries import report
+from coterie.training.adversaries import hostile_clients, report
 from coterie.training.assembly import Run
 from coterie.training.diagnostics import diagnose, models_of, training
 from coterie.training.divergence import diverged, mostly_diverged
@@ -77,12 +77,13 @@ def train(run: Run[State]) -> Result[State]:
             try:
                 return _train(run, suspects)
             except (QuorumError, NoClientEvaluatedError) as error:
-                lost = error.missing if isinstance(error, QuorumError) else error.unscored
+                lost = _honest(run, error.missing if isinstance(error, QuorumError) else error.unscored)
                 if not mostly_diverged(lost):
                     raise
                 suspect = suspects[-1] if suspects else None
+                noisy = run.privacy is not None and run.privacy.noise > 0
                 raise diverged(
-                    error.round, lost, run.clients, run.method, run.model, run.settings.seed, suspect
+                    *(error.round, lost, run.clients, run.method, run.model, run.settings.seed, suspect, noisy)
                 ) from None
     except BaseException as error:  # an interrupt too: the run directory says how the run ended
         if run.directory is not None:
@@ -91,6 +92,12 @@ def train(run: Run[State]) -> Result[State]:
     finally:
         if run.directory is not None:
             run.directory.close()
+
+
+def _honest(run: Run[State], lost: Sequence[Missing]) -> list[Missing]:
+    """Hostile clients send what is not finite on purpose: that says nothing of the learning rate."""
+    hostile = hostile_clients(run.clients, run.settings).tolist()
+    return [one for one in lost if one.client not in hostile]
 
 
 def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
@@ -266,7 +273,7 @@ def _finish(
 ) -> Result[State]:
     history = [*progress.before, *progress.history]
     warnings = warnings_of(run.method, evaluated.summary, history, run.clients)
-    warnings = (*warnings, *privacy_record.spent_early(run.settings, history))
+    warnings = (*warnings, *privacy_record.remarks(run.settings, history, run.clients))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))
     return Result(

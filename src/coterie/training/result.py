@@ -103,11 +103,11 @@ class Result(Generic[State]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with it though it has ended: clients without a score, models no better than a constant, ..."""
-        from coterie.training.privacy.record import spent_early
+        from coterie.training.privacy.record import remarks
         from coterie.training.run_warnings import warnings_of
 
         found = warnings_of(self.method, self.summary, self.history, self.known)
-        return (*found, *spent_early(self.settings, self.history))
+        return (*found, *remarks(self.settings, self.history, self.known))
 
     @property
     def following(self) -> Following | None:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le, Lt
 from filelock import FileLock
 from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import Tensor
@@ -38,10 +39,11 @@ from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
-from coterie.training.privacy.mechanisms import clipped
+from coterie.training.privacy.mechanisms import SystemRandomness, clipped
 
 FILE = "privacy.json"
 REFUSED = {Score: "scores of several models", Evaluate: "an evaluation", Describe: "a description of its data"}
+MOST_VISITS = 10_000  # the accounting of more choices takes gigabytes
 FOR_CHOICES = 0.5  # of epsilon, and of delta, where the client makes choices
 
 
@@ -50,8 +52,8 @@ class LocalPrivacy:
     """What a client may spend, and on how many visits."""
 
     epsilon: PositiveFloat
-    delta: PositiveFloat = 1e-5
-    visits: PositiveInt = 30  # that the budget is for
+    delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
+    visits: Annotated[int, Ge(1), Le(MOST_VISITS)] = 30  # that the budget is for
     clip: PositiveFloat = 1.0  # the largest norm of an update, and of a sketch
     choices: PositiveInt = 1  # the most clusters to choose from (IFCA's k); 1: a choice is refused
     samples: PositiveInt = 1  # what the server is told; it is the client's weight
@@ -90,6 +92,8 @@ def read_local_privacy(text: str) -> LocalPrivacy:
                 f"--local-privacy {text}: expected key=value,..., for example epsilon=8,visits=30,clip=1",
                 code="option-invalid",
             )
+        if key.strip() in tree:  # the last one would win, and spend more than the first one says
+            raise CoterieError(f"--local-privacy {text}: {key.strip()} is given twice", code="option-invalid")
         tree[key.strip()] = value.strip()
     try:
         return TypeAdapter(LocalPrivacy).validate_python(tree)
@@ -109,7 +113,7 @@ class PrivacyGuard:
     ) -> None:
         """rng: for tests; otherwise the operating system's randomness, which nobody can foresee. say: to the user."""
         self.settings, self._file, self._say = settings, place / FILE, say
-        self._rng = rng or np.random.default_rng(secrets.randbits(256))
+        self._rng = rng or SystemRandomness()
         self.visits = self._read()
 
     def _read(self) -> int:

@@ -87,7 +87,7 @@ def _merged(releases: Sequence[Release]) -> list[Release]:
     others: list[Release] = [one for one in releases if not isinstance(one, Gaussian)]
     if not plain:
         return others
-    if any(one.noise == 0 for one in plain):
+    if any(_without_noise(one) for one in plain):
         return [Gaussian(0.0), *others]
     return [Gaussian(sum(one.times / one.noise**2 for one in plain) ** -0.5), *others]
 

@@ -44,7 +44,8 @@ class PrivacyPlan:
     noise: float
     signal_noise: float  # of a sketch or a vote; 0 where there is none, or no noise
     share: float | None  # of Poisson sampling, where amplification holds
-    key: int  # what the noise is drawn from
+    key: int  # what cohorts are drawn from, and in a simulation noise
+    simulated: bool = True  # with real clients, noise is the operating system's
 
     @property
     def sum_noise(self) -> float:
@@ -55,6 +56,11 @@ class PrivacyPlan:
     def count_noise(self) -> float:
         """The noise multiplier, and standard deviation, of a cluster's count."""
         return COUNTS * self.sum_noise
+
+    @property
+    def noise_key(self) -> int | None:
+        """See `mechanisms.noise`."""
+        return self.key if self.simulated else None
 
     @property
     def amplified(self) -> bool:
@@ -80,7 +86,8 @@ def _sampled(share: float, noise: float, means: int, times: int) -> tuple[Releas
 def plan(method: Any, model: Model, settings: Settings, key: int, *, simulated: bool = True) -> PrivacyPlan | None:
     """The plan of a run, or None where it has no privacy; an error where the assumptions do not hold.
 
-    key: what noise is drawn from. simulated: whether all clients are there from the first round on.
+    key: what noise is drawn from. simulated: whether all clients are there from the first round on, and noise is drawn
+    from the key; with real clients only cohorts are.
     """
     if settings.privacy is None:
         return None
@@ -106,7 +113,7 @@ def budget(method: Any, settings: Settings, key: int, *, simulated: bool) -> Pri
     everyone = simulated and settings.participation == 1.0 and not settings.dropout
     signals = releases.signals(settings.rounds, everyone) if releases.any_signal else 0
     noise, signal_noise = _noises(asked, releases, settings.rounds, signals, share)
-    return PrivacyPlan(asked, releases, settings.rounds, signals, noise, signal_noise, share, key)
+    return PrivacyPlan(asked, releases, settings.rounds, signals, noise, signal_noise, share, key, simulated)
 
 
 def _noises(asked: Privacy, releases: Releases, rounds: int, signals: int, share: float | None) -> tuple[float, float]:

@@ -160,9 +160,9 @@ class PrivateAsk:
 
         return seen
 
-    def _key(self, kind: int) -> tuple[int, ...]:
+    def _key(self, kind: int) -> tuple[int | None, int, int, int, int]:
         self._calls += 1
-        return (self._plan.key, *self._words, self._calls, kind)
+        return (self._plan.noise_key, *self._words, self._calls, kind)
 
 
 def _of_nobody(task: Task) -> Reply:

@@ -51,8 +51,8 @@ class PrivateMean:
             sums, counts = clipped_sums(reply.sent.opened(self), starts, labels, weights, clusters, bound)
         else:
             sums, counts = torch.zeros_like(empty, dtype=torch.float64), torch.zeros(clusters, dtype=torch.float64)
-        sums += noise(tuple(sums.shape), plan.sum_noise * bound, plan.key, *self._words, call, SUM)
-        counts += noise((clusters,), plan.count_noise, plan.key, *self._words, call, COUNT)
+        sums += noise(tuple(sums.shape), plan.sum_noise * bound, plan.noise_key, *self._words, call, SUM)
+        counts += noise((clusters,), plan.count_noise, plan.noise_key, *self._words, call, COUNT)
         large = counts >= max(plan.settings.smallest, 1.0)
         moved = empty.double() + sums / counts.clamp(min=1.0)[:, None]
         return torch.where(large[:, None], moved, empty.double()).to(empty.dtype)

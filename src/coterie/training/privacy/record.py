@@ -12,6 +12,7 @@ from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.data.federation import Federation
+from coterie.training.config import read_file
 from coterie.training.events import RoundDone
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.settings import Settings
@@ -44,6 +45,12 @@ def kept(path: Path, ledger: Ledger, clients: Clients) -> dict[str, Any]:
     return ledger.packed()
 
 
+def check_unchanged(path: Path, what: str) -> None:
+    """Refuse what a run with privacy cannot do, before anything is written down. what: `cannot ...`, and why."""
+    if (path / FILE).is_file() or read_file(path / "config.yaml").get("privacy") is not None:
+        raise CoterieError(f"{path}: a run with privacy cannot {what}", code="privacy-budget")
+
+
 def check_whole(settings: Settings, clients: Clients, damaged: Sequence[Path]) -> None:
     """Refuse to go on from an older checkpoint than the newest: what was released after it would be forgotten. In a
     simulation the same noise is drawn again, so nothing more is released."""
@@ -59,10 +66,25 @@ def _number(epsilon: float) -> float | None:
     return None if math.isinf(epsilon) else epsilon
 
 
-def spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
-    """A warning where a run has fewer rounds than it was to have."""
+def remarks(settings: Settings, history: Sequence[RoundDone], clients: Clients) -> tuple[str, ...]:
+    """Warnings where a run has fewer rounds than it was to have, or its delta promises nothing."""
+    if settings.privacy is None:
+        return ()
+    return (*_spent_early(settings, history), *_large_delta(settings.privacy.delta, len(clients)))
+
+
+def _large_delta(delta: float, clients: int) -> tuple[str, ...]:
+    if delta * clients < 1:
+        return ()
+    return (
+        f"privacy: delta {delta:g} is not below 1 / {clients} clients: to publish all that one of them has would "
+        "satisfy it. Write a much smaller one, such as 1e-5",
+    )
+
+
+def _spent_early(settings: Settings, history: Sequence[RoundDone]) -> tuple[str, ...]:
     done = history[-1].round if history else settings.rounds
-    if settings.privacy is None or done >= settings.rounds:
+    if done >= settings.rounds:
         return ()
     return (
         f"privacy: the budget is spent after {done} of {settings.rounds} rounds, because rounds that were repeated "

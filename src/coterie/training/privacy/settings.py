@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Gt, Lt
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT
+
+MOST = 1e6  # of noise and clip: beyond it, what is released is no model any more
+LONGEST = 65_536  # numbers of a sketch: every client's gets noise, and is kept in memory
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -17,10 +20,11 @@ class Privacy:
 
     epsilon: PositiveFloat | None = None  # what the whole run may cost; the noise is found for it
     delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
-    noise: NonNegativeFloat | None = None  # in place of epsilon: the noise multiplier of a mean; 0 is no privacy
-    clip: PositiveFloat = 1.0  # the largest norm of a client's update, and of a sketch of it
+    # In place of epsilon: the noise multiplier of a mean; 0 is no privacy.
+    noise: Annotated[float, Ge(0), Le(MOST)] | None = None
+    clip: Annotated[float, Gt(0), Le(MOST)] = 1.0  # the largest norm of a client's update, and of a sketch of it
     signal: Annotated[float, Gt(0), Lt(1)] = 0.5  # share of the budget for sketches and votes, where a method has any
-    sketch: PositiveInt = 16  # numbers that stand for a client's model, where single models are clustered
+    sketch: Annotated[int, Ge(1), Le(LONGEST)] = 16  # numbers for a client's model, where single models are clustered
     smallest: NonNegativeFloat = 5.0  # clients of a cluster, by a noisy count; a smaller cluster keeps its model
     evaluation: Literal["simulated", "trusted"] = "simulated"  # over a network scores of clients need "trusted"
 

@@ -1,0 +1,114 @@
+"""A robust aggregator around the methods of a server with real clients, one of which is hostile."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from local_transport import LocalTransport, groups, transport_of
+
+import coterie
+from conftest import few
+from coterie.client.answers import FitAnswer
+from coterie.core.codec import pack
+from coterie.core.registry import METHODS
+from coterie.data.federation import Federation
+from coterie.methods.fesem import FeSEM
+from coterie.network.protocol.messages import VisitReply, read_as_server
+from coterie.network.protocol.wire import Payload, encode
+from coterie.network.server import engine as engine_module
+from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.server.config import read
+from coterie.network.server.run import train_with_clients
+from coterie.training.build import build_method
+from coterie.training.result import Result
+
+CLIENTS = 8
+WORDS = ("model=linear", "rounds=3", "local.steps=6", "local.batch=8", "local.lr=0.2", "network.clients=7")
+SIMULATION_ONLY = {"given", "oracle"}  # they need groups, which a network's roster does not have
+NAMES = sorted(set(METHODS.places) - SIMULATION_ONLY)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+
+
+def served(folder: Path, *words: str, bend: Callable[[int, Payload], Payload] | None = None) -> Result[Any]:
+    transport: LocalTransport = transport_of(groups(CLIENTS), folder / "clients")
+    for one in transport.workers.values():
+        one.allowed = ("describe",)
+    if bend is not None:
+        transport.bend = bend
+    return train_with_clients(transport, read(None, [*WORDS, *words]), folder / "run")
+
+
+def words_of(name: str) -> list[str]:
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fitting = {"k": 2, "warmup": 1, "rank": 1, "size": 2, "classes": 3}
+    given = [f"method.{key}={value}" for key, value in fitting.items() if key in fields]
+    if issubclass(METHODS.find(name), FeSEM):
+        given.append("method.alpha=0")  # the first clustering asks nobody but the round's cohort
+    if "base" in fields and "section" in fields:
+        given.append("method.section=['*bias']")
+    if "base" in fields and fields["base"].default is dataclasses.MISSING:
+        given += ["method.base.name=wecfl", "method.base.k=2"]
+    return [f"method={name}", *given, "aggregator.name=centered-clipping", "aggregator.floor=3"]
+
+
+@pytest.mark.parametrize("name", few(NAMES, "fedavg", "wecfl", "ifca-cam", "stocfl", "fedrep", "feddrift", "halves"))
+def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None:
+    """The same models, and the same record of what was clipped, quarantined and below the floor."""
+    words = words_of(name)
+    server = served(tmp_path, *words)
+    config = read(None, [*WORDS, *words])
+    simulated = coterie.run(
+        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3), "linear"),
+        rounds=3,
+        engine="sequential",
+        aggregator=config.aggregator,
+    )
+    assert [one.defence for one in server.history] == [one.defence for one in simulated.history]
+    assert all(one.defence is not None for one in server.history)
+    theirs, ours = (pack(result.state)[1] for result in (server, simulated))
+    for a, b in zip(theirs, ours, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, equal_nan=True)
+
+
+class Turned:
+    """Node 103 sends its update against what it has learnt, so many times as long."""
+
+    def __init__(self, times: float) -> None:
+        self.times = times
+
+    def __call__(self, node: int, payload: Payload) -> Payload:
+        report = read_as_server(payload)
+        if node != 103 or not isinstance(report, VisitReply):
+            return payload
+        return encode(dataclasses.replace(report, answers=tuple(map(self._turned, report.answers))))
+
+    def _turned(self, answer: Any) -> Any:
+        if not isinstance(answer, FitAnswer) or answer.theta is None:
+            return answer
+        return dataclasses.replace(answer, theta=-self.times * answer.theta)
+
+
+def test_one_that_is_far_from_all_others_is_left_out_and_not_banned(tmp_path: Path) -> None:
+    """It may be honest and alone; one that is far too long is refused, and counts towards a ban."""
+    words = ["method=wecfl", "method.k=3", "network.refusals=1", "update_bound=0"]
+    open_door = served(tmp_path / "open", *words, bend=Turned(3))
+    where = open_door.state.labels.at(torch.arange(CLIENTS)).tolist()
+    assert where.count(where[3]) == 1  # it took a cluster for itself
+    rule = ["aggregator=median", "aggregator.isolated=1.5", "aggregator.reject=0"]
+    guarded = served(tmp_path / "guarded", *words, *rule, bend=Turned(3))
+    assert all(event.defence is not None and event.defence.quarantined == (3,) for event in guarded.history)
+    where = guarded.state.labels.at(torch.arange(CLIENTS)).tolist()
+    assert where.count(where[3]) > 1
+    assert not ClientRegistry.read(tmp_path / "guarded" / "run").banned
+    strict = served(tmp_path / "strict", *words, "aggregator=median", bend=Turned(50))
+    assert [event.rejected for event in strict.history] == [(3,), (), ()]
+    assert list(ClientRegistry.read(tmp_path / "strict" / "run").banned) == ["c03"]
