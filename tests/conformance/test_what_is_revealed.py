@@ -9,6 +9,7 @@ import pytest
 import toys
 from comings import linear, toy
 
+from conftest import few
 from coterie import Local
 from coterie.core.model import Model
 from coterie.core.references import Best
@@ -66,18 +67,34 @@ class Recording(Sequential):
         return outcome
 
 
+LATER = "when it joins later"  # a client that takes part for the first time after clusters were found
+DAILY_LATER = ("wecfl", "fedavg")
+
+
+def what_is_sent(name: str, **settings: Any) -> set[str]:
+    """Of a run of this method."""
+    federation, model = toy(), Model(linear)
+    method = toys.method(name, Local(steps=2, batch="full", lr=0.5))
+    engine = Recording(model, federation)
+    train(Run(method, model, federation, Settings(seed=1, evaluate_every=10, **settings), engine, None, []))
+    return engine.seen
+
+
+def told(name: str, later: bool) -> set[str]:
+    """What the table says that clients send."""
+    sends, choice, scores, _ = table()[name]
+    found = {what for what, word in (("model", "its model"), ("sketch", "sketch")) if word in sends}
+    found |= {"choice"} if choice == "yes" else set()
+    return found | ({"scores"} if scores == "yes" or (later and scores == LATER) else set())
+
+
 @pytest.mark.parametrize(
     "name", [n if n in DAILY else pytest.param(n, marks=pytest.mark.exhaustive) for n in METHODS.places]
 )
 def test_clients_send_what_the_table_says(name: str) -> None:
-    federation, model = toy(), Model(linear)
-    method = toys.method(name, Local(steps=2, batch="full", lr=0.5))
-    engine = Recording(model, federation)
-    train(Run(method, model, federation, Settings(rounds=3, seed=1, evaluate_every=3), engine, None, []))
-    sends, choice, scores, _ = table()[name]
-    assert {
-        "model": "its model" in sends,
-        "sketch": "sketch" in sends,
-        "choice": choice == "yes",
-        "scores": scores == "yes",
-    } == {what: what in engine.seen for what in ("model", "sketch", "choice", "scores")}
+    assert what_is_sent(name, rounds=3) == told(name, later=False)
+
+
+@pytest.mark.parametrize("name", few(list(METHODS.places), *DAILY_LATER))
+def test_clients_that_join_later_send_what_the_table_says(name: str) -> None:
+    assert what_is_sent(name, rounds=10, participation=0.3, quorum=0.0) == told(name, later=True)
