@@ -20,6 +20,7 @@ from coterie.engines.ray.cluster import join  # noqa: E402
 
 pytestmark = pytest.mark.distributed
 
+WHERE: tuple[dict[str, Any], ...] = ({"engine": "sequential"}, {"engine": "ray", "workers": 1})
 CASES = (
     ("wecfl", "krum", "alie"),
     ("fedrep", "geometric-median", "sign-flip"),
@@ -40,8 +41,7 @@ def cluster() -> Iterator[None]:
 
 def both(name: str, **settings: Any) -> tuple[Any, Any]:
     one, other = (
-        coterie.run(toys.method(name), toys.toy(), toys.linear, rounds=2, engine=engine, workers=workers, **settings)
-        for engine, workers in (("sequential", None), ("ray", 1))
+        coterie.run(toys.method(name), toys.toy(), toys.linear, rounds=2, **where, **settings) for where in WHERE
     )
     toys.assert_same(one.state, other.state)
     return one, other

@@ -13,6 +13,7 @@ import torch
 import coterie
 from conftest import raises
 from coterie.core.local import Local
+from coterie.training.config import read
 from coterie.training.going_back import go_back
 from coterie.training.privacy.accountant import Gaussian, epsilon_of
 from coterie.training.privacy.mechanisms import CHUNK, SystemRandomness, noise
@@ -60,6 +61,23 @@ def test_a_delta_that_promises_nothing_is_said() -> None:
     )
     assert not any("delta" in line for line in small.warnings)
     assert any("delta 0.1 is not below 1 / 12 clients" in line for line in large.warnings)
+
+
+def test_a_number_in_place_of_the_settings_is_told_the_first_key() -> None:
+    with raises(
+        "config-invalid-value", match=r"privacy: expected keys and values, such as \{'epsilon': ...\} \(got 8\)"
+    ):
+        read(None, ["privacy=8"])
+
+
+def test_a_run_that_diverges_for_its_noise_says_so() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 12, 3)).astype(np.float32)
+    clients = coterie.Federation.from_arrays([(one, one[:, :1]) for one in x], test=0.25)
+    huge = coterie.Privacy(noise=1e6, clip=1e6, smallest=0.0)
+    local = Local(steps=200, batch="full", lr=2.0)
+    with raises("diverged", match="the noise of privacy is too much .* less noise: a larger privacy.epsilon"):
+        coterie.run(coterie.FedAvg(local=local), clients, "linear", rounds=20, privacy=huge, engine="sequential")
 
 
 def contents(path: Path) -> dict[str, bytes]:
