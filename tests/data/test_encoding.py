@@ -120,7 +120,7 @@ def test_dropped_rows(text: Callable[..., str]) -> None:
     )
     assert [str(w.message).partition(": ")[2].partition(": ")[2] for w in said] == [
         "values are missing in 1 of 8 rows: price (1). These rows are left out (data.missing=drop).",
-        "column 'y', to be predicted, is empty in 1 rows. These rows are left out (data.missing=drop).",
+        "column 'y', to be predicted, is empty in 1 of 8 rows; it is left out.",
     ]
     with pytest.warns(CoterieWarning):
         both = CSV(path, "y", missing="drop", categories=("region",))()

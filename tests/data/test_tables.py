@@ -360,14 +360,14 @@ def test_parquet_labels_or_targets(arrow: Callable[..., str], values: list[Any],
         ("a,b,y\n1,x,2\n2,z,2\n", {"x": ("a", "b")}, r"column 'b', line 2: 'x' is no number"),
         ("a,y\nq,2\nr,2\n", {}, r"data.x: .*no feature columns"),
         ("y\n2\n", {}, r"data.x: .*no feature columns"),
-        ("a,y\n1,0\n1,\n", {}, r"column 'y', line 3: the value is missing"),
-        ("a,y\n1,0.5\n1,nan\n", {}, r"column 'y', line 3: NaN or Inf"),
+        ("a,y\n1,0\n1,\n", {"missing": "refuse"}, r"column 'y', line 3: the value is missing"),
+        ("a,y\n1,0.5\n1,inf\n", {}, r"column 'y', line 3: NaN or Inf"),
         ("a,y\n1,0\n1,-1\n", {}, r"column 'y', line 3: the label -1 is negative"),
         ("a,y\n1,0\n1,450000\n", {}, r"column 'y' would have 450,001 classes in 2 rows; write task: regression"),
         ("a,y\n1,0\n1,1.5\n", {"task": "classification"}, r"column 'y', line 3: 1.5 is no class"),
         ("a,y\n1,p\n1,q\n", {"task": "regression"}, r"column 'y', line 2: 'p' is no number, and task is regression"),
         ("a,y\n1,1\n1,q\n", {"task": "regression"}, r"column 'y', line 3: 'q' is no number, and task is regression"),
-        ("a,y,client\n1,0,al\n1,1,  \n", {}, r"column 'client', line 3: the value is missing"),
+        ("a,y,client\n1,0,al\n1,1,  \n", {"missing": "refuse"}, r"column 'client', line 3: the value is missing"),
         ("a,y,split\n1,0,train\n1,1,holdout\n", {}, r"column 'split', line 3: 'holdout' is no split"),
         ("a,y,split\n1,0,test\n", {}, r"every sample is a test sample"),
         ('a,y\n1,"0\n', {}, r"is not a csv file"),
@@ -420,7 +420,7 @@ def test_csv_of_200_000_rows(text: Callable[..., str]) -> None:
 )
 def test_parquet_refused(arrow: Callable[..., str], columns: dict[str, Any], message: str) -> None:
     with pytest.raises(CoterieError, match=message):
-        Parquet(arrow(columns), "y")()
+        Parquet(arrow(columns), "y", missing="refuse")()
 
 
 def test_parquet_without_rows_is_refused(arrow: Callable[..., str]) -> None:

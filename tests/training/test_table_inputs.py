@@ -180,6 +180,9 @@ def test_the_configuration_of_an_earlier_run_means_what_it_meant(tmp_path: Path)
     assert read(config).data.params["categories"] == "none"
     config.write_text("data: {name: csv, path: a.csv, y: y, standardise_y: true, missing: mean, categories: auto}\n")
     assert read(config).data.params["categories"] == "auto"
+    assert read(config).data.params["na"] == "value"
+    (tmp_path / "run.json").unlink()
+    assert "na" not in read(config).data.params
 
 
 def test_engines_agree_on_encoded_inputs(tmp_path: Path) -> None:

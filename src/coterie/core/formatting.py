@@ -12,3 +12,8 @@ def short(value: float, digits: int = 4) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.{digits}f}"
     return f"{value:.{max(digits, 1)}g}"
+
+
+def counted(many: int, what: str) -> str:
+    """1 row, 2 rows, 1,000 rows."""
+    return f"{many:,} {what}{'s' * (many != 1)}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, date, datetime
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Compared in lower case. In a column of text, NA and none may be values (Namibia; no discount).
+# Compared in lower case. In a column of text, none and - are values (no discount; a negative test).
 MISSING_TEXT = frozenset(("", "nan", "n/a", "#n/a", "<na>", "null"))
-MISSING_NUMBER = MISSING_TEXT | {"na", "none", "-", "?", "."}
+NOT_AVAILABLE = MISSING_TEXT | {"na", "?"}  # these two may be values (Namibia), which `data.na` says
+MISSING_NUMBER = NOT_AVAILABLE | {"none", "-", "."}
 BOOLEANS = {"false": 0.0, "true": 1.0}
 OTHER_DATES = re.compile(r"\d{1,2}[./]\d{1,2}[./]\d{2,4}([ T].*)?")  # the order of day and month is anybody's guess
 WHOLE = re.compile(r"(-?\d+)\.0+")
+DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")  # 22,3 and 1.234,5; also 1,234, whatever it means
 
 Bad: TypeAlias = tuple[int, str]  # the first row that is no number, and what is there
 
@@ -40,9 +42,12 @@ def as_cell(value: Any) -> str:
     return str(value)
 
 
-def category(cell: str) -> str | None:
-    """The value of a cell of text; None where it is missing. 3.0 is 3: a table with holes has no whole numbers."""
-    if cell.lower() in MISSING_TEXT:
+def category(cell: str, values: Container[str] = (), *, na: bool = False) -> str | None:
+    """The value of a cell of text; None where it is missing. 3.0 is 3: a table with holes has no whole numbers.
+
+    values: those that it may have, whatever they mean elsewhere. na: whether NA and ? are values.
+    """
+    if cell.lower() in (MISSING_TEXT if na else NOT_AVAILABLE) and cell not in values:
         return None
     found = WHOLE.fullmatch(cell)
     return cell if found is None else found[1]
@@ -98,9 +103,9 @@ def numbers_in(cells: list[str]) -> tuple[NDArray[np.float64], Bad | None]:
     return wide, bad
 
 
-def text_cells(values: NDArray[Any]) -> list[str | None]:
-    """A column of anything as the values of categories; None where missing."""
-    return [category(as_cell(value)) for value in values.tolist()]
+def text_cells(values: NDArray[Any], known: Container[str] = (), *, na: bool = False) -> list[str | None]:
+    """A column of anything as the values of categories; None where missing. known, na: see `category`."""
+    return [category(as_cell(value), known, na=na) for value in values.tolist()]
 
 
 def is_date(text: str) -> bool:

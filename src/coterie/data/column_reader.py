@@ -8,7 +8,17 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.data.cells import BOOLEANS, MISSING_NUMBER, Bad, as_cell, category, finite, is_date, parsed
+from coterie.data.cells import (
+    BOOLEANS,
+    DECIMAL_COMMA,
+    MISSING_NUMBER,
+    Bad,
+    as_cell,
+    category,
+    finite,
+    is_date,
+    parsed,
+)
 from coterie.data.hashed_texts import hashed
 
 TEXTS = 1_000  # different texts of a column that are told apart
@@ -20,11 +30,11 @@ ColumnKind: TypeAlias = Literal["number", "boolean", "text", "date", "empty"]
 class ColumnReader:
     """Takes the parts of a column one after the other. as_text: it has categories, also where they look like numbers.
 
-    given: the values that it can have, in their order.
+    given: the values that it can have, in their order. na: whether NA and ? are values of a text.
     """
 
-    def __init__(self, name: str, *, as_text: bool = False, given: Sequence[str] = ()) -> None:
-        self.name, self.as_text, self.given = name, as_text, tuple(given)
+    def __init__(self, name: str, *, as_text: bool = False, given: Sequence[str] = (), na: bool = False) -> None:
+        self.name, self.as_text, self.given, self.na = name, as_text, tuple(given), na
         self.rows = 0
         self.bad: Bad | None = None  # the first cell that is neither a number nor missing
         self._has_numbers = False
@@ -69,7 +79,7 @@ class ColumnReader:
     def _add_texts(self, cells: Sequence[str]) -> None:
         codes = np.full(len(cells), -1, dtype=np.int64)
         for row, cell in enumerate(cells):
-            value = category(cell.strip())
+            value = category(cell.strip(), self.given, na=self.na)
             if value is not None and (value in self._texts or not self.too_many):
                 codes[row] = self._texts.setdefault(value, len(self._texts))
                 self.too_many = len(self._texts) > TEXTS and not self.given
@@ -109,6 +119,13 @@ class ColumnReader:
         return self.kind == "text" and 2 * len(words) > min(self.rows, TEXTS) and sum(words) >= PROSE * len(words)
 
     @property
+    def decimal_comma(self) -> str | None:
+        """The first of its texts, if all of them look like numbers with a decimal comma."""
+        if self.kind != "text" or self.as_text or not all(map(DECIMAL_COMMA.fullmatch, self._texts)):
+            return None
+        return self.first_text[1]
+
+    @property
     def one_each(self) -> bool:
         """Whether every row has a whole number of its own."""
         if self.kind != "number" or self._wide is None or self.bad is not None:
@@ -139,7 +156,7 @@ class TextReader(ColumnReader):
 
     def add(self, cells: Sequence[str]) -> None:
         """Cells of text."""
-        self._hashed.append(hashed([category(cell.strip()) or "" for cell in cells], self.size).numpy())
+        self._hashed.append(hashed([category(cell.strip(), na=True) or "" for cell in cells], self.size).numpy())
         self.rows += len(cells)
 
     def stored(self) -> NDArray[np.float32]:

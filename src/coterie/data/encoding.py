@@ -212,7 +212,7 @@ class TableScale(Scale):
         self, column: InputColumn, values: NDArray[Any], where: str, row: Callable[[int], str]
     ) -> NDArray[np.float64]:
         if column.words:
-            return hashed([text or "" for text in text_cells(values)], column.words).double().numpy()
+            return hashed([text or "" for text in text_cells(values, na=True)], column.words).double().numpy()
         if column.values is None:
             numbers, bad = number_cells(values)
             if bad is not None:
@@ -221,7 +221,7 @@ class TableScale(Scale):
                 )
         else:
             places = {value: place for place, value in enumerate(column.values)}
-            cells = text_cells(values)
+            cells = text_cells(values, places)  # of a run that took NA for a value, it is one
             _warn_of_unseen(column, sorted({cell for cell in cells if cell is not None and cell not in places}), where)
             numbers = np.array([np.nan if t is None else places.get(t, -1) for t in cells], dtype=np.float64)
         holes = np.flatnonzero(np.isnan(numbers))

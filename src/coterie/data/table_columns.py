@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, StrictInt
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
 from coterie.core.types import STRICT
+from coterie.data.cells import DECIMAL_COMMA
 from coterie.data.column_reader import TEXTS, ColumnReader, TextReader
 from coterie.data.encoding import StoredColumn, TablePlan
 
@@ -22,6 +23,7 @@ ROWS = 50  # from so many on, a whole number of its own in every row looks like 
 SHOWN = 6  # names in a line
 
 Missing: TypeAlias = Literal["mean", "drop", "refuse"] | dict[str, float]
+NotAvailable: TypeAlias = Literal["missing", "value"]
 Categories: TypeAlias = Literal["auto", "none"] | tuple[str, ...] | dict[str, tuple[str | StrictInt, ...]]
 
 
@@ -42,6 +44,7 @@ class ColumnRules:
     asked: bool = False  # whether the columns were named one by one: then each must be of use
     text: Names = ()  # columns whose words are hashed
     size: int = 512  # numbers of a hashed text
+    na: NotAvailable = "missing"  # what NA and ? are in a column of text
 
     def check(self, header: Sequence[str], features: Sequence[str], title: str) -> None:
         """Refuse names that are no columns, or not of inputs, and lists of values that make no sense."""
@@ -90,7 +93,7 @@ class ColumnRules:
         if name in self.text:
             return TextReader(name, self.size)
         named = isinstance(self.categories, tuple | dict) and name in self.categories
-        return ColumnReader(name, as_text=named, given=self.given(name))
+        return ColumnReader(name, as_text=named, given=self.given(name), na=self.na == "value")
 
 
 @plain(frozen=True, eq=False)
@@ -153,6 +156,7 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
         )
     x = np.concatenate([values.reshape(len(values), column.width) for column, values in found], 1)
     columns = tuple(column for column, _ in found)
+    _warn_of_commas(readers, left, title)
     _warn_of_identifiers([reader for reader in readers if reader.name not in left], title)
     keep = _without_holes(x, columns, table)
     remarks = [f"left out: {_reasons(left)}"] if left else []
@@ -188,6 +192,9 @@ def _checked(reader: ColumnReader, table: _Table) -> str:
     if kind in ("number", "boolean"):
         if kind == "number" and reader.bad is not None:
             row, text = reader.bad
+            if DECIMAL_COMMA.fullmatch(text.strip()):
+                comma = f"{text[:80]!r} is no number; write it with a point, and with nothing between thousands (22.3)"
+                raise table.refuse(name, row, comma)
             instead = f"correct it, or leave the column out: data.leave_out=[{name}] (data.categories=[{name}]: one "
             raise table.refuse(
                 name, row, f"{text[:80]!r} is no number (1.5 is); {instead}input for each different value)"
@@ -213,6 +220,9 @@ def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
         return "no values"
     if reader.kind == "date":
         return f"dates; data.time={name} tests on each client's latest rows"
+    few = many <= FEW and 2 * many <= reader.rows
+    if reader.decimal_comma is not None and not few:  # a few of them may be names all the same
+        return f"looks like numbers with a decimal comma, such as '{reader.decimal_comma}'; write them with a point"
     if reader.is_prose and not reader.as_text:
         return f"text; data.text={name} uses its words"
     if reader.too_many:
@@ -221,7 +231,7 @@ def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
         return ""
     if rules.categories == "none" or isinstance(rules.categories, dict):
         return f"text with {many} different values that data.categories does not name"
-    if many > FEW or 2 * many > reader.rows:
+    if not few:
         if many == reader.rows:
             return "text, different in every row"
         return f"text with {many} different values; data.categories=[{name}] uses it all the same"
@@ -235,6 +245,19 @@ def _reasons(left: dict[str, str]) -> str:
 def listed(values: Sequence[str]) -> str:
     """Values, or how many there are."""
     return ", ".join(values) if len(values) <= SHOWN else f"{len(values)} values"
+
+
+def _warn_of_commas(readers: Sequence[ColumnReader], left: dict[str, str], title: str) -> None:
+    for reader in readers:
+        if reader.decimal_comma is not None:
+            what = "is left out" if reader.name in left else "has categories"
+            warnings.warn(
+                f"data: {title}: column '{reader.name}' {what}: it looks like numbers with a decimal comma "
+                f"('{reader.decimal_comma}'), and numbers have a point. Write 22.3 instead of 22,3 (pandas: "
+                "read_csv(path, decimal=','), then to_csv).",
+                CoterieWarning,
+                stacklevel=3,
+            )
 
 
 def _warn_of_identifiers(readers: Sequence[ColumnReader], title: str) -> None:

@@ -182,7 +182,7 @@ class RowForm:
 
     def _class_of(self, value: Any, row: int, refuse: Callable[[int, str], CoterieError], required: bool) -> float:
         cell = as_cell(value)
-        if not cell or (self.class_names is None and category(cell) is None):
+        if not cell or category(cell, self.class_names or ()) is None:
             if required:
                 raise refuse(row, "the label is missing; fill it in or drop the row")
             return np.nan

@@ -207,6 +207,7 @@ def _as_then(tree: Tree) -> None:
             data["standardise"] = "all"
     if "missing" not in data:
         data |= {"missing": "refuse", "categories": "none"}
+    data.setdefault("na", "value")
 
 
 def _named(key: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from coterie.data.column_reader import ColumnReader
 from coterie.data.dataset import Dataset
 from coterie.data.frames import column_names, one_column, same_length
 from coterie.data.readers.table import Read, Table
-from coterie.data.table_columns import Categories, Missing, only_prose
+from coterie.data.table_columns import Categories, Missing, NotAvailable, only_prose
 
 
 @explained_call
@@ -35,6 +35,7 @@ def from_frame(
     categories: Categories = "auto",
     text: Sequence[str] = (),
     size: int = 512,
+    na: NotAvailable = "missing",
     standardise: bool = True,
     standardise_y: bool = True,
     task: Kind | None = None,
@@ -61,6 +62,7 @@ def from_frame(
         group=group,
         text=text,  # type: ignore[arg-type]  # likewise
         size=size,
+        na=na,
     )
     features, others = table.split_columns(names)
     wanted = [*features, *(other for other in others if other not in features)]

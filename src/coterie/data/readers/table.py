@@ -17,6 +17,7 @@ from torch import Tensor
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.formatting import counted
 from coterie.core.types import STRICT, Kind
 from coterie.data.cells import as_cell, category
 from coterie.data.column_reader import ColumnReader
@@ -36,7 +37,16 @@ from coterie.data.readers.columns import (
     validation,
 )
 from coterie.data.scale import Scale
-from coterie.data.table_columns import Categories, ChosenColumns, ColumnRules, Missing, Names, choose, only_prose
+from coterie.data.table_columns import (
+    Categories,
+    ChosenColumns,
+    ColumnRules,
+    Missing,
+    Names,
+    NotAvailable,
+    choose,
+    only_prose,
+)
 
 MANY = 1_000  # classes; more than this and more than there are rows: these numbers are no classes
 
@@ -72,6 +82,7 @@ class Table:
     group: str | None = None  # column of the groups that clients are in, for method.name=given; no feature then
     text: Names = ()  # columns of text whose words become inputs; if there is nothing else, prose is found by itself
     size: PositiveInt = 512  # numbers of a hashed text
+    na: NotAvailable = "missing"  # what NA and ? are in a column of text or of labels; value: a value (Namibia)
 
     def _read(self, file: Path) -> Read:
         raise NotImplementedError
@@ -89,7 +100,7 @@ class Table:
     def rules(self) -> ColumnRules:
         """What is said of its columns."""
         asked = self.x is not None
-        return ColumnRules(self.missing, self.categories, self.leave_out, asked, self.text, self.size)
+        return ColumnRules(self.missing, self.categories, self.leave_out, asked, self.text, self.size, self.na)
 
     def dataset(self, read: Read, name: str) -> Dataset:
         """A data set of what was read."""
@@ -99,7 +110,7 @@ class Table:
             )
         roles = self._roles([*(reader.name for reader in read.features), *read.others])
         chosen = choose(read.features, self.rules, self.path, read.row)
-        rows = np.flatnonzero(self._kept(chosen, read.others[roles["y"]]))
+        rows = np.flatnonzero(self._kept(chosen, read, roles))
         columns = {
             key: Column(
                 [read.others[column][row] for row in rows.tolist()],
@@ -110,20 +121,34 @@ class Table:
         }
         return self._assembled(chosen, chosen.x[rows], columns, name)
 
-    def _kept(self, chosen: ChosenColumns, y: list[Any]) -> NDArray[np.bool_]:
-        """(rows,) those that are not left out for a missing value."""
-        kept = np.ones(len(y), dtype=bool) if chosen.keep is None else chosen.keep
-        if self.missing != "drop":
-            return kept
-        known = np.array([category(as_cell(value)) is not None for value in y])
-        if not known.all():
-            text = f"data: {self.path}: column '{self.y}', to be predicted, is empty in {(~known).sum():,} rows. "
-            warnings.warn(f"{text}These rows are left out (data.missing=drop).", CoterieWarning, stacklevel=2)
-        if not (kept & known).any():
-            raise CoterieError(
-                f"data: {self.path}: every row has a missing value, and missing is drop; write mean", code="data-empty"
+    def _kept(self, chosen: ChosenColumns, read: Read, roles: dict[str, str]) -> NDArray[np.bool_]:
+        """(rows,) those that are of use: with a label and an owner, and not left out for a missing input."""
+        kept = np.ones(len(chosen.x), dtype=bool) if chosen.keep is None else chosen.keep
+        refuse, na = self.missing == "refuse", self.na == "value"
+        for key, what in (("y", "to be predicted"), ("client", "the owner of each row")):
+            if key not in roles:
+                continue
+            literal = key == "client" or (na and self.missing != "drop")  # an owner may be called NA
+            cells = map(as_cell, read.others[roles[key]])
+            known = np.array([c != "" if literal else category(c, na=na) is not None for c in cells], dtype=bool)
+            if known.all():
+                continue
+            gone = int((~known).sum())
+            if refuse:
+                where = f"data: {self.path}, column '{roles[key]}', {read.row(int(known.argmin()))}"
+                fault = "the value is missing; fill it in or drop the row (data.missing=mean leaves such rows out)"
+                raise CoterieError(f"{where}: {fault}", code="data-cell")
+            warnings.warn(
+                f"data: {self.path}: column '{roles[key]}', {what}, is empty in {gone:,} of "
+                f"{counted(len(known), 'row')}; {'it is' if gone == 1 else 'these are'} left out.",
+                CoterieWarning,
+                stacklevel=2,
             )
-        return np.asarray(kept & known)
+            kept = np.asarray(kept & known)
+        if not kept.any():
+            drop = ", and missing is drop; write mean" if self.missing == "drop" else f" ({', '.join(roles.values())})"
+            raise CoterieError(f"data: {self.path}: every row has a missing value{drop}", code="data-empty")
+        return kept
 
     def _assembled(
         self, chosen: ChosenColumns, values: NDArray[np.float32], columns: dict[str, Column], name: str
