@@ -13,6 +13,7 @@ import coterie
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.local import Local
 from coterie.data import CSV, from_frame
+from coterie.data.encoding import TableScale
 
 LOCAL = Local(epochs=1, lr=0.1)
 pytestmark = pytest.mark.filterwarnings("ignore:data:coterie.core.errors.CoterieWarning")
@@ -95,10 +96,11 @@ def test_a_run_predicts_na_as_it_was_trained(tmp_path: Path) -> None:
         federation = coterie.federate(CSV(path, "y", na=na, leave_out=("a",)))  # type: ignore[arg-type]
         coterie.run(coterie.FedAvg(local=LOCAL), federation, "linear", rounds=1, out=tmp_path / na)
         result = coterie.load(tmp_path / na)
-        blank, available = (result.scale({"v": [cell]}).tolist() for cell in ("", "NA"))
+        blank, available = (result.scale({"v": [cell]}).tolist() for cell in ("", "NA"))  # type: ignore[misc,arg-type]
         assert (blank == available) is alike
-        assert available == federation.scales[0]({"v": ["NA"]}).tolist()  # type: ignore[misc]
-    assert result.known.features is not None
+        scale = federation.scales[0]
+        assert isinstance(scale, TableScale)
+        assert available == scale(scale.stored({"v": ["NA"]}, "new rows")).tolist()
 
 
 # ------------------------------------------------------------------------------------------------ decimal commas

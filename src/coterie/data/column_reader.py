@@ -115,8 +115,13 @@ class ColumnReader:
     @property
     def is_prose(self) -> bool:
         """Whether it has text of several words, that is hardly ever the same."""
+        return self.has_words and 2 * len(self._texts) > min(self.rows, TEXTS)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it has text of several words, which may come again."""
         words = [len(text.split()) for text in self._texts]
-        return self.kind == "text" and 2 * len(words) > min(self.rows, TEXTS) and sum(words) >= PROSE * len(words)
+        return self.kind == "text" and sum(words) >= PROSE * len(words)
 
     @property
     def decimal_comma(self) -> str | None:

@@ -170,9 +170,10 @@ def choose(readers: Sequence[ColumnReader], rules: ColumnRules, title: str, row:
 
 def only_prose(readers: Sequence[ColumnReader], rules: ColumnRules) -> tuple[str, ...]:
     """The columns of prose, of a table that has nothing else to be an input."""
-    if any(r.kind in ("number", "boolean") or not _text_reason(r, rules) for r in readers):
+    if any(r.kind in ("number", "boolean") or not text_reason(r, rules) for r in readers):
         return ()
-    return tuple(reader.name for reader in readers if reader.is_prose)
+    prose = tuple(reader.name for reader in readers if reader.is_prose)
+    return prose or tuple(reader.name for reader in readers if reader.has_words)
 
 
 def _stored(reader: ColumnReader, rules: ColumnRules) -> StoredColumn:
@@ -200,7 +201,7 @@ def _checked(reader: ColumnReader, table: _Table) -> str:
                 name, row, f"{text[:80]!r} is no number (1.5 is); {instead}input for each different value)"
             )
         return ""
-    reason = _text_reason(reader, table.rules)
+    reason = text_reason(reader, table.rules)
     if reason and table.rules.asked:
         if kind == "empty":
             raise CoterieError(
@@ -213,7 +214,7 @@ def _checked(reader: ColumnReader, table: _Table) -> str:
     return reason
 
 
-def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
+def text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
     """Why a column that has no numbers is not an input."""
     name, many = reader.name, len(reader.values)
     if reader.kind == "empty":
@@ -232,6 +233,8 @@ def _text_reason(reader: ColumnReader, rules: ColumnRules) -> str:
     if rules.categories == "none" or isinstance(rules.categories, dict):
         return f"text with {many} different values that data.categories does not name"
     if not few:
+        if reader.has_words:
+            return f"text with {many} different values; data.text={name} uses its words"
         if many == reader.rows:
             return "text, different in every row"
         return f"text with {many} different values; data.categories=[{name}] uses it all the same"

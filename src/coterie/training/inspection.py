@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -20,7 +21,7 @@ from torch import Tensor
 from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
 from coterie.core.constructors import explained, explained_call
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.local import Local
 from coterie.core.naming import client_name
 from coterie.core.references import All
@@ -35,6 +36,7 @@ from coterie.methods.fedavg import FedAvg
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import AnyModel, as_model
+from coterie.training.commonest import only_class
 from coterie.training.contrast import Contrast, contrasts
 from coterie.training.job import Job
 from coterie.training.settings import Settings
@@ -174,6 +176,13 @@ def inspect_clients(
             f"inspect: {len(asked)} of {len(roster.ids)} clients have at least {FEWEST} training samples, two for each "
             f"half, and at least {CLIENTS} such clients are needed to compare them",
             code="inspection-impossible",
+        )
+    if (only := only_class(clients)) is not None:
+        warnings.warn(
+            f"data: all labels are '{only}', so clients cannot differ by them and there is nothing to learn; is data.y "
+            "the right column?",
+            CoterieWarning,
+            stacklevel=2,
         )
     ask = RoundAsk(job.engine, asked, job.settings.seed, 0, keep=False, names=clients.names)
     start = All(job.model.init(generator(job.settings.seed, Purpose.INIT)))

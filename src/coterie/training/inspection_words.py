@@ -27,7 +27,11 @@ def _headline(found: Inspection) -> Iterator[str]:
         yield f"The {many} clients look alike: one model serves them all ({sure})."
         by = f"{_percent(-spread.r2)} worse" if spread.r2 < 0 else f"no more than {_percent(spread.r2)} better"
         yield f"Two clusters would predict a client's other half {by} than one (R2 {_interval(found)})."
-        yield f"Clusters would have been seen if they differed by {_relative(found)} of what clients have in common."
+        if _seen(found):
+            least = f"by {_relative(found)} of what clients have in common"
+            yield f"Clusters would have been seen if they differed {least}."
+        else:
+            yield "Their updates are all but zero, so nothing could differ: there may be nothing to learn here."
     elif found.verdict == "unknown":
         samples = statistics.median(place.samples for place in found.places)
         yield f"Too few samples per client to tell (median {samples:g}): the two halves of a client agree too little."

@@ -18,6 +18,7 @@ from coterie.engines.contract import Missing, WaitsForClients, arithmetic, devic
 from coterie.engines.screening import Outlier, outlier
 from coterie.training.adversaries import hostile_clients, report
 from coterie.training.assembly import Run
+from coterie.training.commonest import commonest
 from coterie.training.diagnostics import diagnose, models_of, training
 from coterie.training.divergence import diverged, mostly_diverged
 from coterie.training.early_stopping import EarlyStopping
@@ -272,7 +273,8 @@ def _finish(
     attack: AttackReport | None,
 ) -> Result[State]:
     history = [*progress.before, *progress.history]
-    warnings = warnings_of(run.method, evaluated.summary, history, run.clients)
+    usual = commonest(run.clients, evaluated.clients, run.settings, evaluated.split)
+    warnings = warnings_of(run.method, evaluated.summary, history, run.clients, usual)
     warnings = (*warnings, *privacy_record.remarks(run.settings, history, run.clients))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))
@@ -281,4 +283,5 @@ def _finish(
         *(seconds, run.clients, run.settings, run.engine.memory, newcomers, evaluated.state),
         run_dir=None if run.directory is None else run.directory.path,
         attack=attack,
+        usual=usual,
     )

@@ -22,6 +22,7 @@ from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
 from coterie.methods.contract import Method
+from coterie.training.commonest import Commonest
 from coterie.training.data_record import DataRecord
 from coterie.training.evaluation import Evaluation
 from coterie.training.events import AttackReport, RoundDone
@@ -63,6 +64,7 @@ class Result(Generic[State]):
     chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
     newcomers_chosen: tuple[Tensor, ...] | None = field(default=None, repr=False)
     attack: AttackReport | None = None  # where some clients were hostile: all scores are of the honest ones
+    usual: Commonest | None = field(default=None, repr=False)  # the class to beat, where labels were here
 
     @property
     def assignments(self) -> NDArray[np.int64]:
@@ -106,7 +108,7 @@ class Result(Generic[State]):
         from coterie.training.privacy.record import remarks
         from coterie.training.run_warnings import warnings_of
 
-        found = warnings_of(self.method, self.summary, self.history, self.known)
+        found = warnings_of(self.method, self.summary, self.history, self.known, self.usual)
         return (*found, *remarks(self.settings, self.history, self.known))
 
     @property

@@ -17,22 +17,26 @@ from coterie.core.naming import client_name
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
+from coterie.training.commonest import Commonest
 from coterie.training.events import RoundDone
 from coterie.training.following import changes_in
 
 FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
+WORTH = 0.99  # of the mistakes of always saying the commonest class; a model that makes more of them is worth nothing
 ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
 
-def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients) -> tuple[str, ...]:
+def warnings_of(
+    method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients, usual: Commonest | None = None
+) -> tuple[str, ...]:
     """What is wrong with a run that has ended, in plain words; nothing where all is well."""
     scored = sum(summary.sizes)
     last = next((event for event in reversed(history) if event.summary is not None), None)
     found = [
         _unscored(last.unscored if last is not None else (), scored, clients),
         _worse_than_constant(summary, local_of(method).rate, clients),
-        _guessing(summary, _outputs(clients), local_of(method).rate),
+        _guessing(summary, _outputs(clients), local_of(method).rate) or _like_the_commonest(summary, usual),
         _collapsed(method, summary),
         _left_behind(history, clients),
         _below_the_floor(history),
@@ -133,6 +137,23 @@ def _guessing(summary: Summary, outputs: int | None, lr: float) -> str | None:
     return (
         f"accuracy {summary.accuracy:.1%} with a loss of {short(summary.loss)} is no better than guessing one of "
         f"{outputs} classes: training diverged, or has not begun to learn; try another local.lr"
+    )
+
+
+def _like_the_commonest(summary: Summary, usual: Commonest | None) -> str | None:
+    if usual is None or summary.accuracy is None:
+        return None
+    if usual.alone:
+        return (
+            f"all labels are '{usual.label}': there is nothing to learn, and an accuracy of {summary.accuracy:.1%} "
+            "says nothing; is data.y the right column?"
+        )
+    if 1 - summary.accuracy < WORTH * (1 - usual.accuracy):
+        return None
+    return (
+        f"accuracy {summary.accuracy:.2%} is no better than always saying '{usual.label}', the commonest class "
+        f"({usual.accuracy:.2%}): nothing useful was learnt; try more rounds or another local.lr, and see whether the "
+        "inputs say anything about the labels"
     )
 
 

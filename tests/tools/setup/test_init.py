@@ -14,7 +14,8 @@ import yaml
 from typer.testing import CliRunner
 
 from conftest import raises
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.data import CSV
 from coterie.tools.cli.main import app
 from coterie.tools.setup.document import document
 from coterie.tools.setup.facts import Column, look
@@ -80,7 +81,7 @@ SHAPES: dict[str, tuple[Callable[[], Cells], dict[str, Any]]] = {
         hospitals,
         {"client": "Hospital Name", "y": "outcome", "task": "classification", "leave_out": ["visit_id", "site_code"]},
     ),
-    "sales": (sales, {"client": "store", "y": "price", "task": "regression", "time": "date", "missing": "drop"}),
+    "sales": (sales, {"client": "store", "y": "price", "task": "regression", "time": "date"}),
     "devices": (devices, {"client": "deviceId", "y": "state", "task": "classification", "time": "time"}),
     "marked": (
         marked,
@@ -206,7 +207,7 @@ def test_nothing_is_asked_without_a_terminal_and_what_is_missing_is_named(
 def test_what_cannot_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cells = hospitals()
-    cells["Hospital Name"][3] = ""
+    cells["age"][3] = "old"
     write(cells, Path("v.csv"))
     assert isinstance(init("v.csv", "--client", "Hospital Name").exception, CoterieError)
     assert not Path("v.yaml").exists()
@@ -228,6 +229,71 @@ def test_a_person_is_asked_and_may_say_otherwise(tmp_path: Path, monkeypatch: py
 class Terminal:
     def isatty(self) -> bool:
         return True
+
+
+def test_a_client_column_that_is_not_taken_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = hospitals()
+    cells["Hospital Name"][3] = cells["Hospital Name"][8] = cells["outcome"][9] = ""
+    del cells["site_code"]
+    write(cells, Path("v.csv"))
+    why = "column 'Hospital Name' says whose row it is, but is empty in 2 rows (the first is line 5); fill them in"
+    assert why in str(init("v.csv").exception)
+    said = init("v.csv", "--client", "Hospital Name")
+    assert "  rows      Hospital Name: empty in 2 of 120 rows, which are left out\n" in said.output
+    assert "  rows      outcome: empty in 1 of 120 rows, which are left out\n" in said.output
+    assert yaml.safe_load(Path("v.yaml").read_text())["data"]["missing"] == "mean"
+    with pytest.warns(CoterieWarning) as heard:
+        execute(read(Path("v.yaml"), ["rounds=1", "local.epochs=1", "local.lr=0.1"]), tmp_path / "run")
+    assert any("'Hospital Name', the owner of each row, is empty in 2 of 120 rows" in str(w.message) for w in heard)
+    cells["Hospital Name"] = ["St. A"] * ROWS
+    write(cells, Path("v.csv"))
+    assert "has one value only, 'St. A': one client cannot be compared" in str(init("v.csv", "--out", "o").exception)
+    cells["Hospital Name"] = [f"St. {i}" for i in range(ROWS)]
+    write(cells, Path("v.csv"))
+    assert "has 120 values, 1.0 rows each on average; if" in str(init("v.csv", "--out", "o").exception)
+
+
+def test_a_label_that_is_always_the_same_is_not_replaced_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(hospitals() | {"outcome": ["home"] * ROWS}, Path("v.csv"))
+    with pytest.warns(
+        CoterieWarning, match=r"'outcome' has the same value \('home'\) in every row: 'sex' is predicted"
+    ):
+        assert init("v.csv").exit_code == 0
+    with pytest.warns(CoterieWarning, match="in every row: there is nothing to learn"):
+        init("v.csv", "--target", "outcome", "--out", "o.yaml")
+
+
+def test_what_a_run_leaves_out_is_said_and_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    days = [(date(2024, 1, 1) + timedelta(days=i)).isoformat() for i in range(ROWS)]
+    bmi = [f'"{20 + i % 60},{i % 10}"' for i in range(ROWS)]
+    for odd, what in (("", "empty"), ("31.12.2025", "'31.12.2025'")):
+        cells = hospitals() | {"date": [*days[:40], odd, *days[41:]], "bmi": bmi, "admitted": days[:60] * 2}
+        write(cells, Path("v.csv"))
+        Path("v.yaml").unlink(missing_ok=True)
+        said = init("v.csv")
+        assert f"  left out  date: nearly a time: line 42 is {what}; with an ISO date" in said.output
+        assert "  left out  admitted: dates; data.time=admitted tests on" in said.output
+        assert "  left out  bmi: looks like numbers with a decimal comma, such as '20,0'; write" in said.output
+        assert "  inputs    age, sex\n" in said.output
+
+
+def test_text_that_repeats_is_text_where_there_is_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = [f"waited {i % 55} hours for the doctor" for i in range(ROWS)]
+    cells: Cells = {"clinic": [f"c{i % 4}" for i in range(ROWS)], "text": texts, "label": ["a", "b"] * (ROWS // 2)}
+    write(cells, Path("v.csv"))
+    said = init("v.csv")
+    assert "  text      text: text of several words, which are hashed\n" in said.output
+    assert yaml.safe_load(Path("v.yaml").read_text())["data"]["text"] == ["text"]
+    assert CSV("v.csv", "label", "clinic")().features == ("text",)
+    write(cells | {"age": numbers()[:, 0].tolist()}, Path("w.csv"))
+    beside = CSV("w.csv", "label", "clinic")()
+    assert beside.remarks[0] == "left out: text (text with 55 different values; data.text=text uses its words)"
 
 
 # ------------------------------------------------------------------------------------------------ single guesses

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.formatting import counted
 
 if TYPE_CHECKING:
     from coterie.tools.setup.facts import File
@@ -62,7 +63,7 @@ def init(
 
 def told(file: File, found: Guesses) -> list[str]:
     """What was guessed and why."""
-    rows = f"{file.rows:,} rows" if file.whole else f"the first {file.rows:,} rows"
+    rows = counted(file.rows, "row") if file.whole else f"the first {file.rows:,} rows"
     time = found.time
     return [
         f"{file.path}: {rows}, {len(file.columns) + len(file.inputs)} columns",
@@ -71,7 +72,8 @@ def told(file: File, found: Guesses) -> list[str]:
         f"  task      {found.task}: {found.task_why}",
         f"  time      {f'{time.column}: {time.why}' if time else 'none: test rows are drawn at random'}",
         *(f"  text      {name}: text of several words, which are hashed" for name in found.text),
-        *(f"  left out  {one.column}: {one.why}" for one in found.left_out),
+        *(f"  rows      {one.column}: {one.why}" for one in found.incomplete),
+        *(f"  left out  {one.column}: {one.why}" for one in (*found.left_out, *found.unused)),
         f"  inputs    {', '.join(found.inputs)}",
     ]
 

@@ -67,10 +67,7 @@ def data_lines(file: File, found: Guesses) -> list[Line]:
         why = "; ".join(f"{one.column}: {one.why}" for one in found.left_out)
         lines.append(("leave_out", names, f"no inputs. {why}"))
     if not array:
-        holes = f"'{found.target.column}' is missing in some rows, which are left out, like others with holes"
-        lines.append(
-            ("missing", "drop", holes) if found.holes else ("missing", "mean", "what empty cells become; or drop")
-        )
+        lines.append(("missing", "mean", "what empty cells of inputs become; or drop, to leave such rows out"))
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,10 @@ from coterie.data.cells import as_cell, category, time_in
 from coterie.data.column_reader import ColumnKind, ColumnReader
 from coterie.data.readers.checks import LARGEST, read_member, reading
 from coterie.data.readers.columns import file_at
+from coterie.data.readers.tables import opened_csv
+from coterie.data.table_columns import ColumnRules, text_reason
 
+NEARLY = 0.1  # of the rows; with fewer that have no date, a column was meant as one
 ROWS = 20_000  # that are looked at; enough to guess by
 Format: TypeAlias = Literal["csv", "parquet", "npz"]
 ENDINGS: Mapping[str, Format] = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".npz": "npz"}
@@ -31,6 +33,9 @@ class Column:
     whole: bool  # whether all its numbers are whole
     dated: bool  # whether every row has a number, or an ISO date: then rows can be ordered by it
     prose: bool = False  # whether it has text of several words, that is hardly ever the same
+    words: bool = False  # whether it has text of several words
+    unused: str = ""  # why it would be no input, where it would be none
+    untimed: int | None = None  # the first row without an ISO date, where nearly all have one
 
     @classmethod
     def of(cls, name: str, cells: Iterable[str]) -> Column:
@@ -42,8 +47,11 @@ class Column:
         numbers = reader.kind == "number"
         whole = numbers and all(float(cell) % 1 == 0 for cell in kept if cell is not None and _number(cell))
         full = None not in kept
-        dates = full and all(time_in(cell) is not None for cell in kept if cell is not None)
-        return cls(name, kept, reader.kind, whole, full and (numbers or dates), reader.is_prose)
+        odd = [row for row, cell in enumerate(kept) if cell is None or time_in(cell) is None]
+        unused = "" if reader.kind in ("number", "boolean") else text_reason(reader, ColumnRules())
+        nearly = odd[0] if 0 < len(odd) <= NEARLY * len(kept) else None
+        dated = full and (numbers or not odd)
+        return cls(name, kept, reader.kind, whole, dated, reader.is_prose, reader.has_words, unused, nearly)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -70,11 +78,16 @@ class File:
     columns: tuple[Column, ...]
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()  # npz: arrays with more than one value per sample, by name
     whole: bool = True  # whether every row was looked at
+    lines: tuple[int, ...] = ()  # csv: where each row ends
 
     @property
     def rows(self) -> int:
         """How many rows were looked at."""
         return len(self.columns[0].cells) if self.columns else 0
+
+    def row(self, number: int) -> str:
+        """What errors call a row."""
+        return f"line {self.lines[number]}" if self.lines else f"row {number} (the first is 0)"
 
     def column(self, name: str, option: str) -> Column:
         """A column by the name that a user gave."""
@@ -96,24 +109,21 @@ def look(path: str) -> File:
     with reading(file):
         if form == "npz":
             return _npz(path, file)
-        header, rows = _csv(file) if form == "csv" else _parquet(file)
+        header, rows, lines = _csv(file, path) if form == "csv" else _parquet(file)
     if not rows:
         raise CoterieError(f"{path}: has no rows; a header, then one row per sample, is expected", code="data-empty")
     cells = zip(*rows[:ROWS], strict=True)
     columns = tuple(Column.of(name, column) for name, column in zip(header, cells, strict=True))
-    return File(path, form, columns, whole=len(rows) <= ROWS)
+    return File(path, form, columns, whole=len(rows) <= ROWS, lines=tuple(lines))
 
 
-def _csv(file: Path) -> tuple[Sequence[str], list[Sequence[str]]]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        first = stream.readline()
-        stream.seek(0)
-        reader = csv.reader(stream, delimiter=max(",;\t", key=first.count))
-        header = [name.strip() for name in next(reader, [])]
-        return header, [row for row in islice(filter(None, reader), ROWS + 1) if len(row) == len(header)]
+def _csv(file: Path, path: str) -> tuple[Sequence[str], list[Sequence[str]], list[int]]:
+    with opened_csv(file, path) as (header, numbered):
+        found = list(islice(numbered, ROWS + 1))
+        return header, [row for _, row in found], [line for line, _ in found]
 
 
-def _parquet(file: Path) -> tuple[Sequence[str], list[Sequence[str]]]:
+def _parquet(file: Path) -> tuple[Sequence[str], list[Sequence[str]], list[int]]:
     try:
         from pyarrow import parquet
     except ImportError:
@@ -124,7 +134,7 @@ def _parquet(file: Path) -> tuple[Sequence[str], list[Sequence[str]]]:
         batch = next(opened.iter_batches(ROWS + 1), None)
         names = opened.schema_arrow.names
     columns = [] if batch is None else [[as_cell(value) for value in column.to_pylist()] for column in batch.columns]
-    return names, list(zip(*columns, strict=True))
+    return names, list(zip(*columns, strict=True)), []
 
 
 def _npz(path: str, file: Path) -> File:

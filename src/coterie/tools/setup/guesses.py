@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
+from coterie.core.formatting import counted
 from coterie.tools.setup.facts import Column, File
 
 # Words in the name of a column, the likeliest first.
@@ -73,7 +75,8 @@ class Guesses:
     time: Guess | None
     left_out: tuple[Guess, ...]
     inputs: tuple[str, ...]  # other columns, or the array of an npz file
-    holes: bool  # whether the target is missing in some rows
+    incomplete: tuple[Guess, ...]  # the target, the client, where they are missing in some rows
+    unused: tuple[Guess, ...] = ()  # columns that a run leaves out by itself
     text: tuple[str, ...] = ()  # inputs of prose, whose words are hashed
 
 
@@ -84,6 +87,7 @@ def guess(file: File, client: str | None = None, target: str | None = None) -> G
     owner = Guess(file.column(client, "--client").name, "as you said") if client else owner_of(file, target)
     split = [c.name for c in file.columns if c.name == "split" and {str(v).lower() for v in c.values} <= SPLITS]
     aim = Guess(file.column(target, "--target").name, "as you said") if target else target_of(file, owner.column, split)
+    _warn_of_constants(file, aim, named=target is not None)
     column, whose = file.column(aim.column, "--target"), file.column(owner.column, "--client")
     task, task_why = task_of(column)
     taken = {owner.column, aim.column, *split}
@@ -91,9 +95,14 @@ def guess(file: File, client: str | None = None, target: str | None = None) -> G
     rest = [c for c in file.columns if c.name not in taken and (time is None or c.name != time.column)]
     left_out = () if file.format == "npz" else tuple(filter(None, (useless(c, whose) for c in rest)))
     gone = {one.column for one in left_out}
-    inputs = tuple(c.name for c in rest if c.name not in gone) if file.format != "npz" else (input_of(file, taken),)
-    prose = () if file.format == "npz" else tuple(c.name for c in rest if c.prose and c.name in inputs)
-    return Guesses(owner, aim, task, task_why, time, left_out, inputs, not column.full, prose)
+    if file.format == "npz":
+        return Guesses(owner, aim, task, task_why, time, left_out, (input_of(file, taken),), ())
+    rest = [c for c in rest if c.name not in gone]
+    prose = [c for c in rest if c.prose] or ([] if any(not c.unused for c in rest) else [c for c in rest if c.words])
+    unused = tuple(Guess(c.name, _why_unused(file, c)) for c in rest if c.unused and c not in prose)
+    inputs = tuple(c.name for c in rest if c in prose or not c.unused)
+    text = tuple(c.name for c in prose)
+    return Guesses(owner, aim, task, task_why, time, left_out, inputs, _incomplete(column, whose), unused, text)
 
 
 def owner_of(file: File, target: str | None) -> Guess:
@@ -104,6 +113,14 @@ def owner_of(file: File, target: str | None) -> Guess:
             if word in words_in(column.name):
                 return Guess(column.name, f"the name says whose rows they are; {_many(column)}")
     known = ", ".join(c.name for c in file.columns)
+    for word in OWNERS:
+        for column in file.columns:
+            if column.name != target and word in words_in(column.name):
+                raise CoterieError(
+                    f"--client: {file.path}, column '{column.name}' {_no_owner(file, column)}; "
+                    f"or another column: {known}",
+                    code="option-missing",
+                )
     raise CoterieError(
         f"--client: no column of {file.path} is called like an owner of rows (hospital, user, device, ...); write "
         f"--client COLUMN, one of {known}",
@@ -133,7 +150,7 @@ def target_of(file: File, client: str, split: Sequence[str]) -> Guess:
 def task_of(column: Column) -> tuple[Task, str]:
     """Classes or numbers."""
     if column.kind != "number":
-        return "classification", f"{len(column.values)} names"
+        return "classification", counted(len(column.values), "name")
     if not column.whole:
         return "regression", "numbers with a fraction"
     if min(column.numbers) < 0:
@@ -195,7 +212,66 @@ def _owns(column: Column) -> bool:
 
 
 def _many(column: Column) -> str:
-    return f"{len(column.values)} clients, {len(column.cells) / len(column.values):.0f} rows each on average"
+    return f"{counted(len(column.values), 'client')}, {len(column.cells) / len(column.values):.0f} rows each on average"
+
+
+def _no_owner(file: File, column: Column) -> str:
+    """Why a column that is called like an owner of rows is not taken for one, and what to write."""
+    if not column.full:
+        empty = column.cells.count(None)
+        where = file.row(column.cells.index(None))
+        return (
+            f"says whose row it is, but is empty in {counted(empty, 'row')} (the first is {where}); fill them in, or "
+            f"write --client {column.name}, which leaves these rows out"
+        )
+    if len(column.values) == 1:
+        return (
+            f"has one value only, '{column.values[0]}': one client cannot be compared with others; add rows of others"
+        )
+    if column.kind == "text" or column.whole:
+        each = len(column.cells) / len(column.values)
+        many = f"{len(column.values):,} values, {each:.1f} rows each on average"
+        return f"has {many}; if these are clients, write --client {column.name}"
+    return f"has no names or whole numbers; if it says all the same whose row it is, write --client {column.name}"
+
+
+def _incomplete(target: Column, client: Column) -> tuple[Guess, ...]:
+    """What makes rows useless where it is missing."""
+    rows = len(target.cells)
+    return tuple(
+        Guess(c.name, f"empty in {c.cells.count(None):,} of {counted(rows, 'row')}, which are left out")
+        for c in (target, client)
+        if not c.full
+    )
+
+
+def _why_unused(file: File, column: Column) -> str:
+    if column.untimed is None:
+        return column.unused
+    cell = column.cells[column.untimed]
+    what = "empty" if cell is None else f"'{cell}'"
+    return (
+        f"nearly a time: {file.row(column.untimed)} is {what}; with an ISO date (2024-03-01) in every row, test rows "
+        "can be each client's latest"
+    )
+
+
+def _warn_of_constants(file: File, aim: Guess, *, named: bool) -> None:
+    """The likeliest target has one value: that is hardly what was meant."""
+    column = file.column(aim.column, "--target")
+    if len(column.values) < 2:
+        warnings.warn(_constant(file, column, "there is nothing to learn"), CoterieWarning, stacklevel=2)
+    if named or words_in(aim.column)[-1] in TARGETS:
+        return
+    for other in file.columns:
+        if len(other.values) < 2 and words_in(other.name)[-1] in TARGETS:
+            instead = f"'{aim.column}' is predicted instead; name another column with --target"
+            warnings.warn(_constant(file, other, instead), CoterieWarning, stacklevel=2)
+
+
+def _constant(file: File, column: Column, so: str) -> str:
+    value = f"the same value ('{column.values[0]}')" if column.values else "no value"
+    return f"{file.path}: column '{column.name}' has {value} in every row: {so}"
 
 
 def _kind(column: Column) -> str:
