@@ -305,7 +305,7 @@ def test_owners_with_too_few_samples_are_left_out_and_that_is_said() -> None:
     made = Natural(at_least=3)(data, rng())
     assert rows(made) == [[0, 3, 4, 5, 8], [2, 6, 9]]
     assert made.names == ("ann", "cy")
-    assert made.describe().endswith("1 owners with too few samples left out")
+    assert made.describe().endswith("1 client with too few samples left out")
     assert rows(Natural(at_least=5)(data, rng())) == [[0, 3, 4, 5, 8]]
     gap = Natural(at_least=1)(owned([0, 0, 2], ("ann", "dan", "cy")), rng())
     assert (rows(gap), gap.names) == ([[0, 1], [2]], ("ann", "cy"))

@@ -7,6 +7,7 @@ a million short index rows, not copies. What is hidden from methods (`truth`) is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -279,7 +280,8 @@ class Federation:
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        return f"{self.describe()}, checksum {self.checksum():08x}"
+        as_ever = re.sub(r"clients? (with too few samples left out|drawn)", r"owners \1", self.note)  # in checkpoints
+        return f"{self.describe().removesuffix(self.note)}{as_ever}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

@@ -18,6 +18,7 @@ from coterie.training.evaluation import ScoredSplit
 from coterie.training.events import Listener
 from coterie.training.loop import train
 from coterie.training.result import Result
+from coterie.training.run_directory import check_directory
 
 SHOWN = 12  # names of inputs or classes, if there are more
 
@@ -38,6 +39,7 @@ def execute(
     say: called with a description of the data and the engine that `auto` chose. components: what was built already.
     interruption: a wish to stop, which waits until the round is over and saved.
     """
+    check_directory(path, resume)  # before data is read
     made = components or build(config)
     if resume:
         made = replace(made, federation=as_it_is_now(path, made.federation, config))

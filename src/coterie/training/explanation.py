@@ -21,6 +21,7 @@ from coterie.core.references import All, Best, Mix, Pick, Ref, walk
 from coterie.core.replies import Scored
 from coterie.core.tasks import Evaluate, Score
 from coterie.data.federation import Federation
+from coterie.data.partitions.natural import TOO_FEW
 from coterie.engines.sequential import Sequential
 from coterie.training.ask import RoundAsk
 from coterie.training.contrast import Contrast, contrasts
@@ -82,9 +83,31 @@ class Explanation:
         return "\n".join(_words(self))
 
 
+def _number(result: Result[Any], client: int | str) -> int:
+    try:
+        return number_of(result.known, client)
+    except CoterieError:
+        if isinstance(client, str) and _was_too_small(result, client):
+            raise CoterieError(
+                f"client '{client}' is in no cluster: it had too few samples and was left out of the run "
+                "(data.partition.at_least)",
+                code="client-unknown",
+            ) from None
+        raise
+
+
+def _was_too_small(result: Result[Any], client: str) -> bool:
+    """Whether the data, where it can be read, says that this client was left out."""
+    try:
+        remarks = result.federation.remarks
+    except CoterieError:
+        return False
+    return any(remark.startswith(TOO_FEW) and f"client '{client}'" in remark for remark in remarks)
+
+
 def explain(result: Result[Any], client: int | str) -> Explanation:
     """Why this client of a run is in its cluster."""
-    number = number_of(result.known, client)
+    number = _number(result, client)
     cluster = cluster_of(result, number)
     centers, given = _centers(result)
     places = {i: int(c) for i, c in enumerate(result.assignments) if c >= 0}

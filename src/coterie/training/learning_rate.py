@@ -31,6 +31,7 @@ from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit
+from coterie.data.federation import Federation
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job
 from coterie.training.round import wait_for_clients
@@ -77,6 +78,9 @@ def settle(job: Job[State], known: Rates, say: Callable[[str], None]) -> tuple[A
         kind = kind_of(local)
         if kind not in known and kind not in searches:
             wait_for_clients(job.engine)
+            if isinstance(job.clients, Federation) and not searches:  # what it refuses need not wait for the search
+                roster, _ = split_newcomers(job.clients, job.settings)
+                job.method.init(job.model, roster, generator(job.settings.seed, Purpose.INIT))
             with one_thread():
                 searches[kind] = _search(job, local)
             say(str(searches[kind]))

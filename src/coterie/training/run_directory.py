@@ -344,7 +344,6 @@ def check_free(path: Path) -> None:
     ):
         return
     if path.exists():
-        raise CoterieError(
-            f"{path}: exists already; choose another directory, or resume it (--resume {path}, resume=True)",
-            code="run-exists",
-        )
+        else_ = f"exists already; choose another directory, or resume it (--resume {path}, resume=True)"
+        what = else_ if path.is_dir() else "is a file; name a directory for the run, which need not exist"
+        raise CoterieError(f"{path}: {what}", code="run-exists")
