@@ -58,7 +58,7 @@ def test_the_nearest_name_is_suggested_whatever_its_case_or_its_name_elsewhere()
 
 def test_a_value_of_the_wrong_kind_is_named_with_its_field() -> None:
     for make, said in (
-        (lambda: Local(lr=-1), "Local.lr: Input should be greater than 0 (got -1)"),
+        (lambda: Local(lr=-1), "Local.lr: must be greater than 0 (got -1)"),
         (lambda: Local(epochs=1, steps=1), "Local: give epochs or steps, not both"),
         (lambda: WeCFL(local=0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]
         (lambda: WeCFL(4, 0.1), "WeCFL.local: expected Local(...) (got 0.1)"),  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def test_so_is_a_constructor() -> None:
         coterie.StoCFL(merge_model="larger")  # type: ignore[call-arg]
     with raises("argument-invalid", match=r"FedGroup.grouping: 'rac' is now FedGroupRAC; write coterie.FedGroupRAC"):
         coterie.FedGroup(grouping="rac")  # type: ignore[arg-type]
-    with raises("argument-invalid", match=r"grouping: Input should be 'edc' or 'madc' \(got 'ward'\)"):
+    with raises("argument-invalid", match=r"grouping: must be 'edc' or 'madc' \(got 'ward'\)"):
         coterie.FedGroup(grouping="ward")  # type: ignore[arg-type]
 
 

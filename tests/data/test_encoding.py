@@ -187,7 +187,7 @@ def test_too_many_values_are_refused_where_they_were_asked_for(text: Callable[..
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"missing": "median"}, r"CSV.missing: Input should be 'mean', 'drop' or 'refuse'"),
+        ({"missing": "median"}, r"CSV.missing: must be 'mean', 'drop' or 'refuse'"),
         ({"categories": {"region": (True,)}}, r"CSV.categories"),
         ({"leave_out": "prise"}, r"data.leave_out: .*Did you mean 'price'"),
         ({"categories": ("regoin",)}, r"data.categories: .*Did you mean 'region'"),

@@ -135,7 +135,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"clustering": "argmin"}, "representation 'losses'"),
     ({"clustering": "argmin", "representation": "update"}, "representation 'losses'"),
     ({"clustering": "agglomerative", "distance": "cosine", "linkage": "ward"}, "ward"),
-    ({"representation": "gradients"}, "Input should be"),
+    ({"representation": "gradients"}, "must be"),
 ]
 
 

@@ -13,6 +13,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.data import CSV
 from coterie.data.datasets.digits import Digits
+from coterie.training.build import build
 from coterie.training.config import read
 from coterie.training.execute import execute
 
@@ -71,3 +72,21 @@ def test_clients_with_too_few_samples_are_named_and_explained(tmp_path: Path) ->
         result.explain("Tiny")
     with raises("client-unknown", match="no client has the name 'Nobody'"):
         result.explain("Nobody")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("local.lr=abc", "local.lr: must be a number or 'auto' (got 'abc')"),
+        ("local.batch=abc", "local.batch: must be a whole number or 'full' (got 'abc')"),
+        ("participation=x", "participation: must be a number (got 'x')"),
+        ("rounds=0", "rounds: must be greater than 0 (got 0)"),
+        ("seed=1.5", "seed: must be a whole number (got 1.5)"),
+        ("method.nam=wecfl", "method.nam: unknown key. Did you mean 'name'?"),
+        ("data.nam=csv", "data.nam: unknown key. Did you mean 'name'?"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(word: str, said: str) -> None:
+    with pytest.raises(CoterieError) as refused:
+        build(read(None, [word]))
+    assert str(refused.value).startswith(said)

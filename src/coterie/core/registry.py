@@ -61,7 +61,9 @@ class Catalogue:
                 instead = advice(made.__name__, key, params[key], self.kind)
                 if instead is not None:
                     raise CoterieError(f"{self.kind}.{key}: {instead}", code="config-unknown-key")
-                raise CoterieError(f"{self.kind}.{key}: unknown key.{suggest(key, known)}", code="config-unknown-key")
+                raise CoterieError(
+                    f"{self.kind}.{key}: unknown key.{suggest(key, [*known, 'name'])}", code="config-unknown-key"
+                )
             return made(**params)
         except ValidationError as error:
             raise explain(error, self.kind, made) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -12,6 +13,17 @@ from coterie.core.moved_options import advice
 
 T = TypeVar("T")
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+MUST = "must be "
+# What a type of pydantic's faults asks for, in words.
+WANTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "dict_type": "keys and values",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+}
 RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
@@ -40,16 +52,31 @@ def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = Tru
             if not named and fault["type"] == "dataclass_type":
                 said = f"expected {fault['ctx']['class_name']}(...)"
         else:
-            said = _moved(kind, loc, fault["input"], prefix, named) or fault["msg"].removeprefix("Value error, ")
+            said = _moved(kind, loc, fault["input"], prefix, named) or _wanted(fault)
         shown = not loc or isinstance(fault["input"], dict) or "unknown key" in said or fault["type"] == "missing"
         faults.setdefault(key, []).append((fault["type"], said, "" if shown else f" (got {fault['input']!r})"))
     lines = []
     for key, found in faults.items():
         # A union complains once per member; a value out of range has found its member.
         ranged = [f for f in found if f[0] in RANGE] or found
-        words = " or ".join(dict.fromkeys(f[1] for f in ranged)) + ranged[0][2]
+        words = _either(list(dict.fromkeys(f[1] for f in ranged))) + ranged[0][2]
         lines.append(f"{key}: {words}" if key else words)
     return CoterieError("\n".join(lines), code=_code(error.errors()[0]["type"], named))
+
+
+def _wanted(fault: Mapping[str, Any]) -> str:
+    """What is wrong with a value, as a sentence that begins with its key."""
+    if fault["type"] in WANTED:
+        return MUST + WANTED[fault["type"]]
+    said = fault["msg"].removeprefix("Value error, ")
+    return MUST + said.removeprefix("Input should be ") if said.startswith("Input should be ") else said
+
+
+def _either(said: list[str]) -> str:
+    """Several of them, where any would do: must be a number or 'auto'."""
+    if MUST + WANTED["float_type"] in said:  # which a whole number is, too
+        said = [one for one in said if one != MUST + WANTED["int_type"]]
+    return " or ".join([said[0], *(one.removeprefix(MUST) if said[0].startswith(MUST) else one for one in said[1:])])
 
 
 def _code(fault: str, named: bool) -> str:
