@@ -229,7 +229,7 @@ PICTURES = ("data-labels.png", "data-labels.svg")
 SHOWN: dict[str, tuple[list[str], str]] = {
     "dirichlet": (
         ["data.partition.name=dirichlet", "data.partition.alpha=0.3", "data.partition.clients=1"],
-        "digits, Dirichlet(0.3): 1 clients",
+        "digits, Dirichlet(0.3): 1 client",
     ),
     "regression": (["data.name=synthetic-regression", "data.clients=6"], "synthetic-regression: 6 clients"),
     "mixture": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,3 +105,9 @@ def method_of_0_1(tree: Tree, name: str = "") -> Tree:
     if isinstance(tree.get("base"), dict):
         found["base"] = method_of_0_1(tree["base"], PRESETS.get(kind, ""))
     return found
+
+
+def described_in_0_1(text: str, note: str) -> str:
+    """Data as checkpoints describe it, by which a run knows its own. note: what the text ends with."""
+    said = re.sub(r"clients? (with too few samples left out|drawn)", r"owners \1", note)
+    return text.removesuffix(note).replace(": 1 client,", ": 1 clients,", 1) + said

@@ -68,7 +68,7 @@ def _wanted(fault: Mapping[str, Any]) -> str:
     """What is wrong with a value, as a sentence that begins with its key."""
     if fault["type"] in WANTED:
         return MUST + WANTED[fault["type"]]
-    said = fault["msg"].removeprefix("Value error, ")
+    said = str(fault["msg"]).removeprefix("Value error, ")
     return MUST + said.removeprefix("Input should be ") if said.startswith("Input should be ") else said
 
 

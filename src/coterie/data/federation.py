@@ -7,7 +7,6 @@ a million short index rows, not copies. What is hidden from methods (`truth`) is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,9 @@ from torch import Tensor
 
 from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
+from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import counted
 from coterie.core.naming import client_name, end_to_end
 from coterie.core.replica import channels_last
 from coterie.core.types import Kind
@@ -280,8 +281,8 @@ class Federation:
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        as_ever = re.sub(r"clients? (with too few samples left out|drawn)", r"owners \1", self.note)  # in checkpoints
-        return f"{self.describe().removesuffix(self.note)}{as_ever}, checksum {self.checksum():08x}"
+        said = described_in_0_1(Federation.describe(self), self.note)
+        return f"{said}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
@@ -289,7 +290,7 @@ class Federation:
     def describe(self) -> str:
         """One line: clients, samples and classes of a client (min/median/max), true clusters or distributions."""
         parts = [
-            f"{self.name}: {len(self):,} clients",
+            f"{self.name}: {counted(len(self), 'client')}",
             f"{int(self.train.lengths.sum()):,} training samples ({spread(self.train.lengths.numpy())})",
             *(() if self.val is None else (f"{len(self.val.numbers):,} validation samples",)),
             f"{len(self.test.numbers):,} test samples",

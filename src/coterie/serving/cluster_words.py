@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coterie.core.formatting import short
+from coterie.core.formatting import counted, short
 from coterie.serving.cluster_report import ClientPlace, ClusterReport, ClusterRow
 
 SHOWN = 6  # names in a line
@@ -33,13 +33,13 @@ def words(found: ClusterReport) -> Iterator[str]:
         yield from (_scores(row, found.metric, "All of them") for row in found.clusters if row.size)
     else:
         here = sum(row.size > 0 for row in found.clusters)
-        yield f"{many} clients in {here} cluster{'s' * (here != 1)} ({found.method})."
+        yield f"{counted(many, 'client')} in {here} cluster{'s' * (here != 1)} ({found.method})."
         for row in found.clusters:
             yield from _cluster(row, found.metric)
     if found.attack:
         yield f"{found.attack[0].upper()}{found.attack[1:]}."
     if found.unplaced:
-        yield f"{found.unplaced} clients were not evaluated, so their place is not known."
+        yield f"Not evaluated, so their place is not known: {counted(found.unplaced, 'client')}."
     doubtful = [place for place in found.clients if place.doubts]
     for place in doubtful[:SHOWN]:
         yield f"Doubtful: {place.called} (cluster {place.cluster}): {'; '.join(place.doubts)}."

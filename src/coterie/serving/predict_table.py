@@ -23,6 +23,7 @@ from coterie.client.runner import TaskRunner
 from coterie.core.clients import number_of
 from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import counted
 from coterie.core.hardware import one_thread
 from coterie.core.naming import client_name
 from coterie.data.federation import Federation
@@ -70,7 +71,7 @@ class Predictions:
     columns: dict[str, list[Any]] | None
 
     def __repr__(self) -> str:
-        return f"<{self.rows:,} rows predicted{'' if self.out is None else f' in {self.out}'}>"
+        return f"<{counted(self.rows, 'row')} predicted{'' if self.out is None else f' in {self.out}'}>"
 
 
 def predict_table(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import counted
 from coterie.core.naming import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
@@ -112,7 +113,7 @@ def predict(
     if as_json:
         _print_json({"rows": found.rows, "out": str(out)})
         return
-    typer.echo(f"{found.rows:,} rows predicted: {out}")
+    typer.echo(f"{counted(found.rows, 'row')} predicted: {out}")
 
 
 def _loaded(run: Path, trust: list[str] | None) -> Result[Any]:
