@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from coterie.core.clients import Clients
-from coterie.core.errors import CoterieError
+from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.privacy.plan import PrivacyPlan, budget, plan
 from coterie.training.settings import Settings
+
+ENOUGH = 0.9  # of epsilon is spent, or it is said why not
 
 
 def check_with_clients(method: Any, settings: Settings) -> None:
@@ -42,7 +45,34 @@ def planned(method: Any, model: Model, clients: Clients, settings: Settings) -> 
     if not simulated:
         check_with_clients(method, settings)
     key = settings.seed if simulated else secrets.randbits(128)
-    return plan(method, model, settings, key, simulated=simulated)
+    found = plan(method, model, settings, key, simulated=simulated)
+    if found is not None:
+        _warn(found, len(clients) if simulated else None)
+    return found
+
+
+def _warn(found: PrivacyPlan, clients: int | None) -> None:
+    """What is allowed, but says less than it seems to. clients: None where it is not known how many there will be."""
+    asked = found.settings
+    if clients is not None and asked.delta >= 1 / clients:
+        warnings.warn(
+            f"privacy.delta: {asked.delta:g} is not below 1 of {clients} clients: a run that gives away one client's "
+            f"data whole would satisfy it; write less, such as privacy.delta={0.1 / clients:.2g}",
+            CoterieWarning,
+            stacklevel=2,
+        )
+    if asked.epsilon is None or asked.noise is not None:
+        return
+    spent = (
+        found.amplified_epsilon(found.rounds) if found.amplified else found.epsilon(found.rounds, found.most_signals)
+    )
+    if spent < ENOUGH * asked.epsilon:
+        warnings.warn(
+            f"privacy.epsilon: {asked.epsilon:g} would need so little noise that its cost cannot be told: the run has "
+            f"more, and ends at an epsilon of about {spent:.3g}. Above 20 or so, epsilon protects hardly anybody",
+            CoterieWarning,
+            stacklevel=2,
+        )
 
 
 def ledger_of(found: PrivacyPlan | None, kept: Mapping[str, Any] | None, done: int) -> Ledger | None:

@@ -7,7 +7,7 @@ never a wrong guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,21 +113,24 @@ def declared(method: Any) -> Releases:
         why = next((REFUSED[base.__name__] for base in kind.__mro__ if base.__name__ in REFUSED), None)
         why = why or "nobody has said what it releases of a client (a class attribute releases = Releases(...))"
         raise CoterieError(f"privacy: {kind.__name__} is refused: {why}; {WRITE}", code="privacy-unaccounted")
+    if refused := list(_refused_settings(method)):
+        why = "; ".join(f"{what} refused: {reason}" for what, reason, _ in refused)
+        write = " ".join(word for _, _, word in refused)
+        kept = " (without trials, clusters are kept as they are found)" if "trial" in write else ""
+        raise CoterieError(f"privacy: {why}. Write {write}{kept}", code="privacy-unaccounted")
+    return found
+
+
+def _refused_settings(method: Any) -> Iterator[tuple[str, str, str]]:
+    """What of a method's settings is refused, why, and what to write instead."""
     if not isinstance(getattr(method, "k", 1), int):
-        raise CoterieError(
-            f"privacy: k={method.k!r} is refused: the rule looks at single clients; write the number, method.k=4",
-            code="privacy-unaccounted",
-        )
+        yield f"k={method.k!r} is", "the rule looks at single clients", "method.k=4"
     if isinstance(method, Halves) and method.trial:
-        raise CoterieError(
-            "privacy: the trials of Halves are refused: clients send the scores of three models after every visit; "
-            "write method.trial=false, then clusters are kept as they are found",
-            code="privacy-unaccounted",
+        yield (
+            "the trials of Halves are",
+            "clients send the scores of three models after every visit",
+            "method.trial=false",
         )
     local = getattr(method, "local", None)
     if local is not None and local.lr == "auto":
-        raise CoterieError(
-            "privacy: local.lr=auto is refused: it tries rates on clients' data; write a number, local.lr=0.1",
-            code="privacy-unaccounted",
-        )
-    return found
+        yield "local.lr=auto is", "it tries rates on clients' data, and a number does not", "local.lr=0.1"
