@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
 import coterie
@@ -22,14 +20,6 @@ LOCAL = Local(epochs=1, lr=0.1)
 def plan(privacy: coterie.Privacy) -> None:
     clients = coterie.federate("digits", "rotated")  # 40
     planned(coterie.FedAvg(local=LOCAL), as_model("linear", clients), clients, Settings(rounds=1, privacy=privacy))
-
-
-def test_a_delta_of_a_client_or_more_is_doubtful() -> None:
-    with pytest.warns(CoterieWarning, match=r"privacy\.delta: 0\.025 is not below 1 of 40 clients: .*=0\.0025$"):
-        plan(coterie.Privacy(epsilon=8, delta=0.025))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        plan(coterie.Privacy(epsilon=8, delta=0.02))
 
 
 def test_an_epsilon_that_is_not_reached_says_why() -> None:

@@ -47,20 +47,13 @@ def planned(method: Any, model: Model, clients: Clients, settings: Settings) -> 
     key = settings.seed if simulated else secrets.randbits(128)
     found = plan(method, model, settings, key, simulated=simulated)
     if found is not None:
-        _warn(found, len(clients) if simulated else None)
+        _warn(found)
     return found
 
 
-def _warn(found: PrivacyPlan, clients: int | None) -> None:
-    """What is allowed, but says less than it seems to. clients: None where it is not known how many there will be."""
+def _warn(found: PrivacyPlan) -> None:
+    """What is allowed, but is not what was asked for."""
     asked = found.settings
-    if clients is not None and asked.delta >= 1 / clients:
-        warnings.warn(
-            f"privacy.delta: {asked.delta:g} is not below 1 of {clients} clients: a run that gives away one client's "
-            f"data whole would satisfy it; write less, such as privacy.delta={0.1 / clients:.2g}",
-            CoterieWarning,
-            stacklevel=2,
-        )
     if asked.epsilon is None or asked.noise is not None:
         return
     spent = (
