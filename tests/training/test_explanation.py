@@ -10,6 +10,8 @@ import pytest
 
 import coterie
 from conftest import raises
+from coterie import IFCA
+from coterie.core.registry import METHODS
 from coterie.training.explanation import Explanation
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
@@ -96,6 +98,34 @@ def test_other_methods_can_be_explained(name: str) -> None:
     assert isinstance(found, Explanation)
     assert found.scores
     assert str(found)
+
+
+@pytest.mark.parametrize("tune", [2, 0])  # a section fitted to each model to compare, or the one that a client keeps
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
+    params = {"tune": tune} | ({"head_epochs": 1} if name == "fedrep" else {})
+    result = coterie.run(METHODS.build(name, params | {"section": ("*bias",)}), federation(), "linear", rounds=2)
+    found = result.explain("ward a")
+    assert (found.section, found.runner_up, found.nearest) == ("*bias", None, ())
+    assert np.isfinite(found.scores).all()
+    assert str(found) == (
+        "client 'ward a' is with everyone else: this run has one model for all but the section that is each client's "
+        "own (*bias)."
+    )
+
+
+@pytest.mark.parametrize("tune", [2, 0])
+def test_clusters_whose_clients_have_heads_of_their_own(tune: int) -> None:
+    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)})
+    result = coterie.run(method, federation(), "linear", rounds=4)
+    found = result.explain("ward a")
+    assert len(found.scores) == 2
+    assert found.margin == pytest.approx(found.scores[found.runner_up or 0] - found.scores[found.cluster])
+    assert len(found.nearest) == 5
+    assert "Loss of the clusters' models, each with a section (*bias) of the client's own, on" in str(found)
+    if tune:  # IFCA's own choice is by this loss
+        assert found.margin is not None
+        assert found.margin >= 0
 
 
 def test_personal_models_have_no_clusters() -> None:
