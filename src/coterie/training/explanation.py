@@ -57,7 +57,7 @@ class Neighbour:
     client: int
     name: str | None
     cluster: int
-    distance: float
+    distance: float  # of losses; by sketches a squared distance of updates free of noise, which may be below 0
 
 
 @explained

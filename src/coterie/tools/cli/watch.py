@@ -42,13 +42,22 @@ def watch(
     result = load(run, trust=tuple(trust or ()))
     tree = read_file(run / "config.yaml")
     config = read(None, base=tree) if "data" in tree else RunConfig()
-    found = test(result, build_addition(config, data_of(new, config)), alpha=alpha)
+    named = data_of(new, config)
+    if new.suffix not in (".yaml", ".yml"):
+        named.pop("drift", None)  # of the run's own data: its periods would leave most of the new rows out
+    found = test(result, build_addition(config, named), alpha=alpha)
     if as_json:
         document = dataclasses.asdict(found) | {"answer": str(found).splitlines()}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         typer.echo(str(found))
     if not any(one.samples >= FEWEST for one in found.clients):
+        if found.left_out:
+            raise CoterieError(
+                f"{new}: nothing could be tested; {found.left_out:,} of its rows the run had already (or later ones), "
+                f"and no client has {FEWEST} new ones; give rows that came after the run's data",
+                code="data-empty",
+            )
         raise CoterieError(
             f"{new}: nothing could be tested; clients are found by the names that the run has "
             f"(coterie clusters {run} --csv F), and need {FEWEST} samples or more",
