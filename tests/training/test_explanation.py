@@ -147,6 +147,27 @@ def test_without_the_data_models_are_compared(tmp_path: Path) -> None:
     assert with_data.measure == "losses"
 
 
+@pytest.mark.parametrize("targets", [1, 2])
+def test_the_loss_of_a_regression_is_in_the_targets_own_units(targets: int) -> None:
+    rng, data = np.random.default_rng(0), []
+    for sign in (1, -1) * 3:
+        x = rng.normal(size=(40, 2))
+        y = np.stack([1000.0 * sign * x[:, 0] + 10 * rng.normal(size=40), sign * x[:, 1]], 1)
+        data.append((x, y[:, 0] if targets == 1 else y))
+    local = coterie.Local(steps=30, batch="full", lr=0.3)
+    federated = coterie.Federation.from_arrays(data).standardised()
+    result = coterie.run(coterie.WeCFL(k=2, local=local), federated, "linear", rounds=6)
+    found = result.explain(0)
+    assert found.standardised == (targets == 2)
+    assert ("(of standardised targets)" in str(found)) == (targets == 2)
+    if targets == 1:
+        inputs, wanted = result.federation.samples(0, "train")
+        scale = result.target_scale
+        assert scale is not None
+        off = scale.undo(result.network(0)(inputs).detach()) - scale.undo(wanted)
+        assert found.scores[found.cluster] == pytest.approx(float(off.square().mean()), rel=1e-3)
+
+
 def test_a_client_that_does_not_exist(wecfl: coterie.Result[object]) -> None:
     with raises("client-unknown", match="ward a"):
         wecfl.explain("ward aa")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -77,6 +77,7 @@ class Explanation:
     nearest_by: Literal["sketches", "losses"] | None
     contrast: Contrast | None  # what distinguishes its cluster; None without the data
     note: str = ""  # what could not be looked at, and why
+    standardised: bool = False  # whether losses are of standardised targets, in which several have one unit
     section: str = ""  # what of these models stays with clients, so that they differ in the rest; empty: nothing
 
     def __str__(self) -> str:
@@ -103,6 +104,7 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
     else:
         known = sorted(places) if len(centers) > 1 else []  # one model: there is nobody to compare it by
         losses = _losses(result, federation, Score(centers, given=given, personal=personal), number, known)
+        losses = replace(losses, values=losses.values * _unit(result))
         scores, margin = losses.values[losses.ids == number][0].double(), None
         contrast = next(one for one in contrasts(federation, places) if one.cluster == cluster)
         if not nearest and len(centers) > 1:
@@ -126,6 +128,7 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
         nearest_by=("sketches" if by == "sketches" else "losses") if nearest else None,
         contrast=contrast,
         note=note,
+        standardised=federation is not None and _standardised(result),
         section="" if personal is None else _section_words(personal),
     )
 
@@ -138,6 +141,17 @@ def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
             f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
         )
     return found
+
+
+def _standardised(result: Result[Any]) -> bool:
+    """Whether a loss is of several standardised targets, each with a unit of its own that the loss does not tell."""
+    return result.target_scale is not None and (result.model.loss != "mse" or result.target_scale.std.numel() > 1)
+
+
+def _unit(result: Result[Any]) -> float:
+    """What turns a loss of one standardised target into that target's units, in which all other scores are."""
+    scale = result.target_scale
+    return 1.0 if scale is None or _standardised(result) else float(scale.std.square().sum())
 
 
 def _personal(result: Result[Any]) -> Personal | None:
@@ -218,7 +232,8 @@ def _words(found: Explanation) -> Iterator[str]:
     )
     if found.measure == "losses":
         own = f", each with a section ({found.section}) of the client's own," if found.section else ""
-        yield f"Loss of the clusters' models{own} on its training data: {shown}."
+        unit = " (of standardised targets)" if found.standardised else ""
+        yield f"Loss of the clusters' models{own} on its training data{unit}: {shown}."
     else:
         yield f"Distance of the clusters' models from its own cluster's: {shown}."
     if found.margin is not None and found.margin >= 0:

@@ -61,6 +61,9 @@ def test_a_cluster_has_its_members_scores_and_card(client: Any, runs: Path) -> N
     assert ">Bea</a>" not in text  # she is in the other one
     assert f"Model card: cluster {cluster} of run trained" in text
     assert "Drift" not in text
+    mean = {row.cluster: row.mean for row in coterie.clusters(runs / "trained").clusters}[cluster]
+    assert f"<dt>accuracy, mean of clients</dt><dd>{100 * (mean or 0):.1f} %</dd>" in text  # as its model card below
+    assert "<dt>accuracy, of all test samples</dt>" in text
 
 
 def test_a_report_of_a_watch_is_shown_where_there_is_one(client: Any, runs: Path) -> None:

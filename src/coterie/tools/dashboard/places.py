@@ -152,18 +152,20 @@ def _scores(record: RunRecord, place: int) -> tuple[str, ...]:
 
 
 def _means(record: RunRecord, here: Any) -> list[tuple[str, str]]:
-    """Over the clients of a cluster, by their test samples."""
+    """Over the clients of a cluster: each counted once, as in its model card, and by their test samples."""
     clients = record.clients
     assert clients is not None
     weights = np.nan_to_num(clients.samples[here])
 
-    def mean(values: Any) -> float:
+    def mean(values: Any, by: Any) -> float:
         known = ~np.isnan(values[here]) & (weights > 0)
-        return float(np.average(values[here][known], weights=weights[known])) if known.any() else float("nan")
+        return float(np.average(values[here][known], weights=by[known])) if known.any() else float("nan")
 
-    if record.regression:
-        return [("loss", _short(mean(clients.loss))), ("MAE", _short(mean(clients.mae)))]
-    return [("accuracy", _percent(mean(clients.accuracy))), ("loss", _short(mean(clients.loss)))]
+    scores = (("loss", clients.loss, _short), ("MAE", clients.mae, _short))
+    if not record.regression:
+        scores = (("accuracy", clients.accuracy, _percent), ("loss", clients.loss, _short))
+    counts = (("mean of clients", np.ones_like(weights)), ("of all test samples", weights))
+    return [(f"{name}, {what}", show(mean(values, by))) for what, by in counts for name, values, show in scores]
 
 
 def _files(key: str, **whose: int) -> str:

@@ -173,7 +173,7 @@ def client_similarity(record: RunRecord, theme: Theme = "light", most: int = PAI
         "Similarity of the clients' models",
         "client, by found cluster",
         "client, by found cluster",
-        f"Cosine similarity of {len(clients.ids)} clients' models: {within}{between}.",
+        f"Cosine similarity of {len(clients.ids)} clients' models, minus their mean: {within}{between}.",
         theme,
         height=520,
     )
@@ -207,7 +207,8 @@ def center_similarity(record: RunRecord, theme: Theme = "light", most: int = CEN
         "Similarity of the clusters' models",
         "cluster",
         "cluster",
-        f"Cosine similarity between {len(table)} clusters' models: from {apart.min():.2f} to {apart.max():.2f}.",
+        f"Cosine similarity between {len(table)} clusters' models, minus the mean of the clients' models: from "
+        f"{apart.min():.2f} to {apart.max():.2f}.",
         theme,
         height=520,
     )
