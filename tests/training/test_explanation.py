@@ -164,7 +164,7 @@ def test_the_loss_of_a_regression_is_in_the_targets_own_units(targets: int) -> N
         inputs, wanted = result.federation.samples(0, "train")
         scale = result.target_scale
         assert scale is not None
-        off = scale.undo(result.network(0)(inputs).detach()) - scale.undo(wanted)
+        off = scale.undo(result.network(cluster=found.cluster)(inputs).detach()) - scale.undo(wanted)
         assert found.scores[found.cluster] == pytest.approx(float(off.square().mean()), rel=1e-3)
 
 

@@ -272,7 +272,7 @@ def _finish(
     attack: AttackReport | None,
 ) -> Result[State]:
     history = [*progress.before, *progress.history]
-    warnings = warnings_of(run.method, evaluated.summary, history, run.clients)
+    warnings = warnings_of(run.method, evaluated.summary, history, run.clients, progress.state)
     warnings = (*warnings, *privacy_record.remarks(run.settings, history, run.clients))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))

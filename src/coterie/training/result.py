@@ -106,7 +106,7 @@ class Result(Generic[State]):
         from coterie.training.privacy.record import remarks
         from coterie.training.run_warnings import warnings_of
 
-        found = warnings_of(self.method, self.summary, self.history, self.known)
+        found = warnings_of(self.method, self.summary, self.history, self.known, self.state)
         return (*found, *remarks(self.settings, self.history, self.known))
 
     @property

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
@@ -25,7 +25,17 @@ ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
 
-def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients) -> tuple[str, ...]:
+@runtime_checkable
+class MayBeUndecided(Protocol):
+    """The state of a method that tries something for some rounds before it decides."""
+
+    @property
+    def undecided(self) -> str | None: ...  # what, and what holds meanwhile; None: nothing is being tried
+
+
+def warnings_of(
+    method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients, state: object = None
+) -> tuple[str, ...]:
     """What is wrong with a run that has ended, in plain words; nothing where all is well."""
     scored = sum(summary.sizes)
     last = next((event for event in reversed(history) if event.summary is not None), None)
@@ -37,8 +47,15 @@ def warnings_of(method: Any, summary: Summary, history: Sequence[RoundDone], cli
         _left_behind(history, clients),
         _below_the_floor(history),
         _never_changed(history, clients),
+        _undecided(state),
     ]
     return tuple(text for text in found if text is not None)
+
+
+def _undecided(state: object) -> str | None:
+    """Where a run ended before the method could decide."""
+    found = state.undecided if isinstance(state, MayBeUndecided) else None
+    return found and f"{found}; more rounds decide it (coterie run --resume DIR --more ROUNDS)"
 
 
 def _never_changed(history: Sequence[RoundDone], clients: Clients) -> str | None:
