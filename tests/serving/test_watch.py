@@ -265,6 +265,19 @@ def test_of_rows_with_a_time_later_ones_are_new(tmp_path: Path) -> None:
     assert "720 of its rows the run had already (or later ones)" in str(nothing.exception)
 
 
+def test_all_new_rows_of_a_run_whose_data_changed_by_period_are_watched(tmp_path: Path) -> None:
+    runner, run = CliRunner(), tmp_path / "run"
+    first = dated(tmp_path / "first.csv", GROUPS, 0, 2024)
+    words = ["data.name=csv", f"data.path={first}", "data.y=outcome", "data.client=who", "data.time=day"]
+    words += ["data.drift.kind=time", "data.drift.at=3", "method.name=wecfl", "method.k=3", "rounds=6"]
+    found = runner.invoke(app, ["run", *words, "--out", str(run)])
+    assert found.exit_code == 0, found.output
+    new = dated(tmp_path / "new.csv", GROUPS, 1, 2025)
+    document = json.loads(runner.invoke(app, ["watch", str(run), "--data", str(new), "--json"]).stdout)
+    assert [one["samples"] for one in document["clients"]] == [60] * 12
+    assert document["left_out"] == 0
+
+
 # -------------------------------------------------------------------------------------------- the command line
 
 
