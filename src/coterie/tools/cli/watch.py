@@ -52,16 +52,9 @@ def watch(
     else:
         typer.echo(str(found))
     if not any(one.samples >= FEWEST for one in found.clients):
+        why = f"clients are found by the run's names (coterie clusters {run} --csv F), and need {FEWEST} samples"
         if found.left_out:
-            raise CoterieError(
-                f"{new}: nothing could be tested; {found.left_out:,} of its rows the run had already (or later ones), "
-                f"and no client has {FEWEST} new ones; give rows that came after the run's data",
-                code="data-empty",
-            )
-        raise CoterieError(
-            f"{new}: nothing could be tested; clients are found by the names that the run has "
-            f"(coterie clusters {run} --csv F), and need {FEWEST} samples or more",
-            code="data-empty",
-        )
+            why = f"{found.left_out:,} of its rows the run had already (or later ones); no client has {FEWEST} others"
+        raise CoterieError(f"{new}: nothing could be tested; {why}", code="data-empty")
     if found.drifts:
         raise typer.Exit(DRIFT)
