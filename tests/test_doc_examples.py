@@ -51,6 +51,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         who = f"hospital-{owner[row]},person-{owner[row]},region-{owner[row] % 2}"
         table.append(f"{a:.3f},{b:.3f},{c:.3f},{who},{yes},{load:.3f}")
     (folder / "visits.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in table) + "\n")
+    later = [f"{a:.3f},{b:.3f},{c:.3f}," + table[1 + i].split(",", 3)[3] for i, (a, b, c) in enumerate(-x)]
+    later = [line.replace(",yes,", ",NO,").replace(",no,", ",yes,").replace(",NO,", ",no,") for line in later]
+    (folder / "later.csv").write_text("\n".join(line.rsplit(",", 1)[0] for line in [table[0], *later]) + "\n")
     new = [line.rsplit(",", 1)[0].replace("hospital-", "clinic-") for line in table]
     (folder / "new.csv").write_text("\n".join(new) + "\n")
     (folder / "people.csv").write_text("\n".join(table) + "\n")

@@ -287,6 +287,8 @@ def test_clusters_are_scored_by_their_test_samples() -> None:
     assert [(row.cluster, row.clients) for row in found] == [(0, 1), (2, 2), (5, 1)]
     assert found[0].accuracy == 1.0
     assert found[1].accuracy == pytest.approx((0.5 * 10 + 0.8 * 20) / 30)
+    assert found[1].client_accuracy == pytest.approx((0.5 + 0.8) / 2)
+    assert found[2].client_loss is None
     assert found[2].accuracy is None
 
 

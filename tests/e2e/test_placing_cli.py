@@ -43,7 +43,13 @@ def test_from_a_table_to_predictions(shell: commandline.Shell, tmp_path: Path) -
     said = shell("clusters", "run", "--csv", "clients.csv")
     assert said.code == 0
     assert "8 clients in 2 clusters (WeCFL)." in said.out
-    assert len((tmp_path / "clients.csv").read_text().splitlines()) == 9
+    assert "  members: s0, s2, s4, s6\n" in said.out
+    head, *rows = (tmp_path / "clients.csv").read_text().splitlines()
+    assert len(rows) == 8
+    for row in (dict(zip(head.split(","), row.split(","), strict=True)) for row in rows):
+        assert float(row["loss"]) > 0
+        assert int(row["test_samples"]) > 0
+        assert len(row["accuracy"]) <= len("0.666667")
     told = commandline.strictly(shell("clusters", "run", "--json").out)
     assert [row["size"] for row in told["clusters"]] == [4, 4]
 

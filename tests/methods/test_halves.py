@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -329,6 +331,29 @@ def test_until_a_trial_is_over_the_kind_that_is_ahead_predicts() -> None:
     assert isinstance(before, Pick)
     assert torch.equal(before.centers, state.trial.before)
     assert before.labels.values.tolist() == [0, 0, 0, 0]
+
+
+def test_a_trial_that_is_under_way_says_what_serves_meanwhile() -> None:
+    method = Halves(local=LOCAL)
+    behind, _, _ = trial_round(method, on_trial(method, 1), (0.9,) * 4, (0.2,) * 4, (0.3,) * 4)
+    words = "1 cluster became 2 on trial, which was not over when the run ended; meanwhile "
+    assert behind.undecided == f"{words}the clusters before the split serve"
+    ahead, _, _ = trial_round(method, on_trial(method, 1), (0.2,) * 4, (0.9,) * 4, (0.3,) * 4)
+    assert ahead.undecided == f"{words}the clusters after it serve"
+    assert without_trial(ahead).undecided is None
+
+
+def test_a_run_that_ends_within_a_trial_warns_and_more_rounds_decide(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(40, 2)).astype(np.float32) for _ in range(8)]
+    data = coterie.Federation.from_arrays([(one, (one[:, i % 2] > 0).astype(np.int64)) for i, one in enumerate(x)])
+    result = coterie.run(Halves(local=Local(epochs=5, lr=0.3)), data, "linear", rounds=3, out=tmp_path / "run")
+    (warning,) = (text for text in result.warnings if "on trial" in text)
+    assert warning.endswith("serve; more rounds decide it (coterie run --resume DIR --more ROUNDS)")
+    assert warning in coterie.load(tmp_path / "run", federation=data).warnings
+    assert warning in json.loads((tmp_path / "run" / "warnings.json").read_text())
+    done = coterie.go_on(tmp_path / "run", more=30, federation=data)
+    assert not any("on trial" in text for text in done.warnings)
 
 
 def alike(method: Halves, *, rounds: int = 0) -> Halved:

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tables import METHODS_TRIED, rows_of, shuffled, trained, write
+from typer.testing import CliRunner
 
 import coterie
 from conftest import few, raises
 from coterie.serving import row_files
 from coterie.serving.assign import placements
+from coterie.serving.fit_of_newcomers import far_below
 from coterie.serving.spool import ClientRows, Spool
+from coterie.tools.cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +145,38 @@ def test_other_names_of_columns_and_a_file_of_one_client(wecfl: Path, tmp_path: 
     file = write(tmp_path / "mine.csv", rows_of((20,), 10), "place,a,b,colour,outcome")
     (one,) = coterie.assign(wecfl, file, y="outcome", client="place")
     assert one.client == "site-20"
-    (one,) = coterie.assign(wecfl, file, y="outcome")
-    assert one.client == "mine"
+    with raises("data-column-unknown", "has no column 'site' that says whose the rows are.*--client NAME"):
+        coterie.assign(wecfl, file, y="outcome")  # as predict does: rows of many clients would be taken for one
+    (one,) = coterie.assign(wecfl, file, y="outcome", newcomer="mine")
+    assert (one.client, one.samples, one.known) == ("mine", 10, False)
+    with raises("option-conflict", "has a column 'place'"):
+        coterie.assign(wecfl, file, y="outcome", client="place", newcomer="mine")
+
+
+def test_an_accuracy_far_below_its_clusters_is_marked(tmp_path: Path) -> None:
+    """It is within what clients of this cluster differ by, so that it is said to fit; and yet it is far below."""
+    assert far_below(0.5, 0.8, 60)  # 0.3 is above a tenth and 2 standard errors, 2 * sqrt(0.25 / 59) = 0.13
+    assert not far_below(0.5, 0.8, 6)  # 2 * sqrt(0.25 / 5) = 0.45
+    assert not far_below(0.75, 0.8, 10000)  # not a tenth
+    assert not far_below(None, 0.8, 60)
+    assert not far_below(0.5, None, 60)
+    rows = rows_of(range(10), 30)
+    wrong = {i for i, row in enumerate(rows) if row[0] in ("site-0", "site-1", "site-2") and i % 10 < 4}
+    turned = [(*r[:4], {"high": "low", "low": "high"}[r[4]]) if i in wrong else r for i, r in enumerate(rows)]
+    write(tmp_path / "train.csv", turned)
+    run = trained(tmp_path, "wecfl")
+    new = rows_of((20,), 60, seed=1)
+    new = [(*r[:4], {"high": "low", "low": "high"}[r[4]]) if i % 5 < 2 else r for i, r in enumerate(new)]
+    file = write(tmp_path / "new.csv", new)
+    (one,) = coterie.assign(run, file, level=1e-6)
+    clusters = {c.cluster: c for c in coterie.clusters(run).clusters}
+    assert one.nearest is not None
+    assert one.usual == pytest.approx(clusters[one.nearest].mean)
+    assert (one.fits, one.far_below) == (True, True)
+    said = CliRunner().invoke(app, ["assign", str(run), "--data", str(file), "--level", "1e-6"]).output
+    assert f"{one.p_value:.2g}" in said
+    assert f"{one.usual:.1%}" in said
+    assert said.count("far below") == 2  # in its row, and what it means
 
 
 def test_a_split_column_says_what_it_is_placed_by_and_scored_on(wecfl: Path, tmp_path: Path) -> None:

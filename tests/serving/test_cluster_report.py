@@ -55,6 +55,18 @@ def test_sizes_scores_and_neighbours_by_hand() -> None:
     assert list(table(found)) == list(KINDS)
 
 
+def test_all_members_are_named_where_there_are_few() -> None:
+    models = [[0.0, 3.0], [0.0, 5.0]]
+    few = report(facts(*(client(i, i % 2, 2 / 3) for i in range(40)), models=models))
+    assert f"  members: {', '.join(f'c{i}' for i in range(1, 40, 2))}" in str(few).splitlines()
+    assert "--csv" not in str(few)
+    many = report(facts(*(client(i, i % 2, 2 / 3) for i in range(41)), models=models))
+    assert "members:" not in str(many)
+    assert "Who is in which cluster: --csv FILE." in str(many)
+    assert table(many)["accuracy"] == [0.666667] * 41
+    assert table(many)["loss"] == [1.0] * 41
+
+
 def test_an_unusual_score_is_doubtful() -> None:
     """Nine clients at 90 %, give or take, and one that is right on 1 of 50."""
     others = [client(i, 0, 0.88 + 0.02 * (i % 3), samples=50) for i in range(9)]

@@ -10,6 +10,8 @@ import pytest
 
 import coterie
 from conftest import raises
+from coterie import IFCA
+from coterie.core.registry import METHODS
 from coterie.training.explanation import Explanation
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
@@ -98,6 +100,34 @@ def test_other_methods_can_be_explained(name: str) -> None:
     assert str(found)
 
 
+@pytest.mark.parametrize("tune", [2, 0])  # a section fitted to each model to compare, or the one that a client keeps
+@pytest.mark.parametrize("name", ["fedper", "fedrep"])
+def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
+    params = {"tune": tune} | ({"head_epochs": 1} if name == "fedrep" else {})
+    result = coterie.run(METHODS.build(name, params | {"section": ("*bias",)}), federation(), "linear", rounds=2)
+    found = result.explain("ward a")
+    assert (found.section, found.runner_up, found.nearest) == ("*bias", None, ())
+    assert np.isfinite(found.scores).all()
+    assert str(found) == (
+        "client 'ward a' is with everyone else: this run has one model for all but the section that is each client's "
+        "own (*bias)."
+    )
+
+
+@pytest.mark.parametrize("tune", [2, 0])
+def test_clusters_whose_clients_have_heads_of_their_own(tune: int) -> None:
+    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)})
+    result = coterie.run(method, federation(), "linear", rounds=4)
+    found = result.explain("ward a")
+    assert len(found.scores) == 2
+    assert found.margin == pytest.approx(found.scores[found.runner_up or 0] - found.scores[found.cluster])
+    assert len(found.nearest) == 5
+    assert "Loss of the clusters' models, each with a section (*bias) of the client's own, on" in str(found)
+    if tune:  # IFCA's own choice is by this loss
+        assert found.margin is not None
+        assert found.margin >= 0
+
+
 def test_personal_models_have_no_clusters() -> None:
     result = coterie.run("ditto", federation(), "linear", rounds=1)
     with raises("result-ambiguous", match="Ditto has no models of clusters"):
@@ -115,6 +145,27 @@ def test_without_the_data_models_are_compared(tmp_path: Path) -> None:
     assert "Without the clients' data only the clusters' models are compared" in str(found)
     with_data = coterie.load(tmp_path / "run", federation=federation()).explain("ward a")
     assert with_data.measure == "losses"
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_the_loss_of_a_regression_is_in_the_targets_own_units(targets: int) -> None:
+    rng, data = np.random.default_rng(0), []
+    for sign in (1, -1) * 3:
+        x = rng.normal(size=(40, 2))
+        y = np.stack([1000.0 * sign * x[:, 0] + 10 * rng.normal(size=40), sign * x[:, 1]], 1)
+        data.append((x, y[:, 0] if targets == 1 else y))
+    local = coterie.Local(steps=30, batch="full", lr=0.3)
+    federated = coterie.Federation.from_arrays(data).standardised()
+    result = coterie.run(coterie.WeCFL(k=2, local=local), federated, "linear", rounds=6)
+    found = result.explain(0)
+    assert found.standardised == (targets == 2)
+    assert ("(of standardised targets)" in str(found)) == (targets == 2)
+    if targets == 1:
+        inputs, wanted = result.federation.samples(0, "train")
+        scale = result.target_scale
+        assert scale is not None
+        off = scale.undo(result.network(cluster=found.cluster)(inputs).detach()) - scale.undo(wanted)
+        assert found.scores[found.cluster] == pytest.approx(float(off.square().mean()), rel=1e-3)
 
 
 def test_a_client_that_does_not_exist(wecfl: coterie.Result[object]) -> None:

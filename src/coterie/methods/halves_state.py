@@ -22,6 +22,7 @@ from coterie.methods.halves_trial import (
     AFTER,
     BEFORE,
     BOTH,
+    NAMES,
     PERSONAL,
     PERSONAL_TRIED,
     REFUSED,
@@ -184,6 +185,15 @@ class Halved(Clusters):
     def refused(self) -> bool:
         """Whether a trial found that clusters should stay as they are until anchors are taken anew."""
         return self.verdict == REFUSED
+
+    @property
+    def undecided(self) -> str | None:
+        """What is still being tried, where a run ends within a trial of a split, and what serves clients meanwhile."""
+        if not self.trial.of_split:
+            return None
+        before, after = len(self.trial.before), len(self.centers)
+        what = f"{before} cluster{'s' * (before != 1)} became {after} on trial"
+        return f"{what}, which was not over when the run ended; meanwhile {NAMES[self.kind]} serve"
 
     def kinds(self) -> tuple[Pick, Pick, Own]:
         """What may serve a client: its cluster's model before the last split, after it, or its own."""

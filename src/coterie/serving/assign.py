@@ -22,10 +22,10 @@ from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.methods.local_only import LocalOnly
 from coterie.network.load_any import load
-from coterie.serving.fit_of_newcomers import LEVEL, Yardstick
+from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_files import open_rows
-from coterie.serving.row_form import RowForm
+from coterie.serving.row_form import RowForm, no_client_column
 from coterie.serving.table_files import open_table
 from coterie.training.explanation import cluster_models
 from coterie.training.inference import Served, admit
@@ -44,6 +44,8 @@ class Placement:
     nearest: what the method's own rule says, whether or not it fits.
     confidence: the probability that no other cluster's model serves it better; its share in the cluster for methods
     that mix clusters. fits: None where it cannot be said. p_value: see `fit_of_newcomers`.
+    usual: the mean accuracy (of a regression: loss) of the clients of its nearest cluster, each counted once.
+    far_below: its accuracy is far below that (`fit_of_newcomers`), which may still be what clients differ by.
     """
 
     client: str
@@ -58,6 +60,8 @@ class Placement:
     known: bool = False  # a client of the run, which keeps its place
     shares: tuple[float, ...] | None = None  # of methods that mix clusters
     problem: str = ""
+    usual: float | None = None
+    far_below: bool = False
 
     @property
     def none_fits(self) -> bool:
@@ -109,6 +113,8 @@ KINDS: dict[str, type] = {
     "samples": int,
     "known": bool,
     "problem": str,
+    "usual": float,
+    "far_below": bool,
 }
 
 
@@ -119,6 +125,7 @@ def assign(
     out: str | Path | None = None,
     y: str | None = None,
     client: str | None = None,
+    newcomer: str | None = None,
     level: float = LEVEL,
 ) -> Placements:
     """Put clients that were not part of training into clusters, by the method's own rule and without retraining.
@@ -127,34 +134,43 @@ def assign(
     the training data has them; or a Federation, or any iterable of (x, y) per client. Without a column of labels, flux
     and pacfl place clients all the same, and nothing is said of how well they fit. out: a csv or parquet file to write.
     y, client: the columns of the labels and clients, where they are called otherwise than in training.
+    newcomer: all rows are of this one new client; a file without a client column needs it.
     level: of the newcomers that fit, so many are said to fit none. The training data is not needed.
     """
     result = as_result(run)
     found: list[Placement] = []
     if out is None:
-        found.extend(placements(result, data, y=y, client=client, level=level))
+        found.extend(placements(result, data, y=y, client=client, newcomer=newcomer, level=level))
     else:
         with open_table(Path(out), KINDS) as writer:
-            for one in placements(result, data, y=y, client=client, level=level):
+            for one in placements(result, data, y=y, client=client, newcomer=newcomer, level=level):
                 writer.add({name: [getattr(one, name)] for name in KINDS})
                 found.append(one)
     return Placements(method_name(result), clustered(result.method.predictor(result.state)), tuple(found))
 
 
 def placements(
-    run: Run, data: Data, *, y: str | None = None, client: str | None = None, level: float = LEVEL
+    run: Run,
+    data: Data,
+    *,
+    y: str | None = None,
+    client: str | None = None,
+    newcomer: str | None = None,
+    level: float = LEVEL,
 ) -> Iterator[Placement]:
     """The same as `assign`, one client at a time."""
     result = as_result(run)
     if not 0 < level < 1:
         raise CoterieError(f"level: a probability between 0 and 1, not {level}", code="argument-invalid")
     placer, known = Placer(result, level), known_clients(result.known)
-    for newcomer in _newcomers(result, data, y, client):
-        mine = None if newcomer.rows is None else known(newcomer.name)
-        yield placer.place(newcomer)[0] if mine is None else placer.of_the_run(mine, newcomer.name)
+    for one in _newcomers(result, data, y, client, newcomer):
+        mine = None if one.rows is None else known(one.name)
+        yield placer.place(one)[0] if mine is None else placer.of_the_run(mine, one.name)
 
 
-def _newcomers(result: Result[Any], data: Data, y: str | None, client: str | None) -> Iterable[Newcomer]:
+def _newcomers(
+    result: Result[Any], data: Data, y: str | None, client: str | None, alone: str | None
+) -> Iterable[Newcomer]:
     if isinstance(data, Federation) or (not isinstance(data, str | Path) and _is_pairs(data)):
         return given_newcomers(data)
     form = RowForm.of(result)
@@ -167,7 +183,15 @@ def _newcomers(result: Result[Any], data: Data, y: str | None, client: str | Non
             "--y COLUMN (y=...)",
             code="data-column-unknown",
         )
-    census = Census.of(rows, form, roles, alone=Path(rows.title).stem)
+    if roles.client is None and alone is None:
+        raise no_client_column(rows, form, "write --client NAME (newcomer=...) where all are of one new client")
+    if roles.client is not None and alone is not None:
+        raise CoterieError(
+            f"{rows.title}: has a column '{roles.client}' that says whose the rows are; leave --client (newcomer=...) "
+            "out, or the column",
+            code="option-conflict",
+        )
+    census = Census.of(rows, form, roles, alone=alone or "")
     return read_newcomers(
         rows, form, roles, census, list(census.counts), required=roles.y is not None, by_labels=by_labels
     )
@@ -225,7 +249,9 @@ class Placer:
         fits = False if own else self._yardstick.fits(errors, nearest)
         sure = shares[nearest] if shares is not None else math.nan if own else served.confidence(0)
         p_value = None if own else self._yardstick.p_value(errors, nearest)
-        samples = int(reply.n[0])
+        samples, mean = int(reply.n[0]), None if own else self._yardstick.mean(nearest)
+        accuracy = 1 - float(errors.mean()) if samples and self._classes else None
+        usual = None if mean is None else 1 - mean if self._classes else mean
         return Placement(
             client=name,
             cluster=nearest if self._clustered and fits is not False else None,
@@ -233,10 +259,12 @@ class Placer:
             confidence=_number(sure) if self._clustered else None,
             fits=fits,
             p_value=p_value,
-            accuracy=1 - float(errors.mean()) if samples and self._classes else None,
+            accuracy=accuracy,
             loss=_number(float(reply.loss[0])) if samples else None,
             samples=samples,
             shares=shares,
+            usual=usual,
+            far_below=self._clustered and far_below(accuracy, usual, samples),
         )
 
 

@@ -51,6 +51,7 @@ class ClientPlace:
     margin: float | None
     doubts: tuple[str, ...] = ()
     newcomer: bool = False  # held out of training, and admitted after it
+    loss: float | None = None
 
     @property
     def called(self) -> str:
@@ -122,6 +123,7 @@ def report(facts: RunFacts) -> ClusterReport:
             None if alone else _margin(one),
             () if alone else _doubts(one, facts, metric),
             one.newcomer,
+            one.score("loss"),
         )
         for one in facts.clients
     ]

@@ -9,11 +9,12 @@ from coterie.core.formatting import counted, short
 from coterie.serving.cluster_report import ClientPlace, ClusterReport, ClusterRow
 
 SHOWN = 6  # names in a line
+MEMBERS = 40  # clients of a run, up to which all are named
 KINDS: dict[str, type] = {
     "client": int,
     "name": str,
     "cluster": int,
-    "samples": int,
+    "test_samples": int,
     "accuracy": float,
     "loss": float,
     "margin": float,
@@ -33,9 +34,15 @@ def words(found: ClusterReport) -> Iterator[str]:
         yield from (_scores(row, found.metric, "All of them") for row in found.clusters if row.size)
     else:
         here = sum(row.size > 0 for row in found.clusters)
-        yield f"{counted(many, 'client')} in {here} cluster{'s' * (here != 1)} ({found.method})."
+        clients, clusters = counted(many, "client"), counted(here, "cluster")
+        yield f"{clients} in {clusters} ({found.method}). Scores count every client the same."
         for row in found.clusters:
             yield from _cluster(row, found.metric)
+            members = [place.called for place in found.clients if place.cluster == row.cluster]
+            if members and many <= MEMBERS:
+                yield f"  members: {', '.join(members)}"
+        if many > MEMBERS:
+            yield "Who is in which cluster: --csv FILE."
     if found.attack:
         yield f"{found.attack[0].upper()}{found.attack[1:]}."
     if found.unplaced:
@@ -56,7 +63,8 @@ def _cluster(row: ClusterRow, metric: str) -> Iterator[str]:
     yield _scores(row, metric, f"Cluster {row.cluster}: {row.size} client{'s' * (row.size != 1)}")
     if row.nearest is not None:
         near = row.nearest
-        yield f"  nearest: cluster {near.cluster}, distance {short(near.distance, 3)}, cosine {short(near.cosine, 3)}"
+        how = f"distance {short(near.distance, 3)}, cosine of whole models {short(near.cosine, 3)}"
+        yield f"  nearest: cluster {near.cluster}, {how}"
     if row.typical:
         yield f"  typical: {_listed(row.typical)}"
 
@@ -94,15 +102,20 @@ def table(found: ClusterReport) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in KINDS}
 
 
+def _rounded(value: float | None) -> float | None:
+    """Six digits: a model's numbers have no more, and 0.6666666865348816 is no accuracy."""
+    return None if value is None else float(f"{value:.6g}")
+
+
 def _row(place: ClientPlace, metric: str) -> dict[str, Any]:
     return {
         "client": place.client,
         "name": place.name,
         "cluster": place.cluster,
-        "samples": place.samples,
-        "accuracy": place.score if metric == "accuracy" else None,
-        "loss": place.score if metric == "loss" else None,
-        "margin": place.margin,
+        "test_samples": place.samples,
+        "accuracy": _rounded(place.score if metric == "accuracy" else None),
+        "loss": _rounded(place.loss),
+        "margin": _rounded(place.margin),
         "doubts": "; ".join(place.doubts),
         "newcomer": place.newcomer,
     }

@@ -25,6 +25,7 @@ from coterie.network.server.client_registry import ClientRegistry
 from coterie.training.result import Result
 
 LEVEL = 0.01  # of the newcomers that do fit, so many are said not to
+FAR = 0.1  # as much accuracy below the mean of its cluster is marked, whether or not it fits
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +54,14 @@ def usual(error: float, spread: float, n: int, others: Floats, pooled: tuple[flo
         return 1.0 if apart <= 0 else 0.0
     degrees = (between + within) ** 2 / (between**2 / freedom + within**2 / (n - 1))
     return float(stdtr(degrees, -apart / math.sqrt(between + within)))
+
+
+def far_below(accuracy: float | None, usual_accuracy: float | None, n: int) -> bool:
+    """Whether an accuracy is a tenth or more below what its cluster has, and by two standard errors of its own."""
+    if accuracy is None or usual_accuracy is None or n < 2:
+        return False
+    error = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
+    return usual_accuracy - accuracy >= max(FAR, 2 * error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +100,11 @@ class Yardstick:
         others = self.errors.get(cluster, np.empty(0))
         found = usual(float(errors.mean()), spread, len(errors), others, self.pooled)
         return None if math.isnan(found) else found
+
+    def mean(self, cluster: int) -> float | None:
+        """The mean error of the cluster's clients, each counted once; None where that is no measure."""
+        found = self.errors.get(cluster, np.empty(0))
+        return float(found.mean()) if len(found) else None
 
     def fits(self, errors: Floats, cluster: int) -> bool | None:
         """Whether a newcomer with these errors fits; None where that cannot be said."""

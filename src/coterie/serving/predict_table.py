@@ -31,7 +31,7 @@ from coterie.serving.assign import Placer, Run, as_result, clustered, known_clie
 from coterie.serving.fit_of_newcomers import LEVEL
 from coterie.serving.newcomers import Census, placed_by_labels, read_newcomers
 from coterie.serving.row_files import Rows, open_rows
-from coterie.serving.row_form import Roles, RowForm
+from coterie.serving.row_form import Roles, RowForm, no_client_column
 from coterie.serving.spool import RecordFile
 from coterie.serving.table_files import open_table
 from coterie.training.data_record import DataRecord, scale_of, target_of
@@ -166,12 +166,8 @@ class _Work:
         """Every row by the model of its client."""
         column, known = self.roles.client, known_clients(self.result.known)
         if column is None:
-            usual = self.form.columns.client or "client"
-            raise CoterieError(
-                f"{self.rows.title}: has no column '{usual}' that says whose the rows are; name it (--client-column "
-                "COLUMN), or write --client NAME where all are of one client, or --cluster K",
-                code="data-column-unknown",
-            )
+            instead = "write --client NAME where all are of one client, or --cluster K"
+            raise no_client_column(self.rows, self.form, instead)
         census = Census.of(self.rows, self.form, self.roles, "")
         numbers = {name: known(name) for name in census.counts}
         new = [name for name, number in numbers.items() if number is None]

@@ -238,5 +238,14 @@ class RowForm:
         )
 
 
+def no_client_column(rows: Rows, form: RowForm, instead: str) -> CoterieError:
+    """Nothing says whose the rows are: taken for one client's, those of many would be mixed up."""
+    return CoterieError(
+        f"{rows.title}: has no column '{form.columns.client or 'client'}' that says whose the rows are; name it "
+        f"(--client-column COLUMN), or {instead}",
+        code="data-column-unknown",
+    )
+
+
 def _refusal(title: str, row: Callable[[int], str]) -> Callable[[int, str], CoterieError]:
     return lambda i, fault: CoterieError(f"{title}, {row(i)}: {fault}", code="data-cell")

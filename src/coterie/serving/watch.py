@@ -12,7 +12,7 @@ have a p-value below 5 % than chance explains, and whether their mean loss rose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
 from coterie.network.load_any import load
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
+from coterie.serving.fresh_rows import fresh_rows
 from coterie.training.confidence import of_cluster, rows_of
 from coterie.training.data_record import DataRecord
 from coterie.training.going_on import Clients
@@ -41,7 +42,6 @@ from coterie.training.result import Result
 
 FEWEST = 4  # new samples of a client that is tested
 CHANCE = 0.05  # a client's p-value below this counts in the test of its cluster
-SHOWN = 12  # clients in a list
 
 
 @explained
@@ -58,6 +58,7 @@ class WatchedClient:
     loss_now: float
     p: float  # that nothing changed; 1 where it has too few samples to tell
     drifts: bool
+    suspicious: bool = False  # p is below 5 %, which is not enough among so many clients to call it drift
 
 
 @explained
@@ -85,10 +86,14 @@ class Drift:
     clusters: tuple[WatchedCluster, ...]
     unknown: tuple[tuple[str, int], ...]  # clients that the run does not know, and where it would place them
     silent: int  # clients of the run without new samples
-    reference: bool  # whether the run's own test samples were there to compare with
+    reference: bool  # whether the run's own data was there to compare with
+    left_out: int = 0  # rows that the run had already
+    unclear: int = 0  # rows that are like some of the run's, which may be the same or not
 
     def __str__(self) -> str:
-        return "\n".join(_words(self))
+        from coterie.serving.drift_words import words
+
+        return "\n".join(words(self))
 
 
 @explained_call
@@ -96,7 +101,8 @@ def watch(run: str | Path | Result[Any], data: Clients, *, alpha: float = 0.01, 
     """Test on new samples of known clients whether a run's clustering still fits. Nothing is changed.
 
     run: its directory, or a result. data: new samples, as a Federation or a list of (x, y) per client; clients are
-    found by their names or, where the run has none, by their numbers; others are reported as unknown.
+    found by their names or, where the run has none, by their numbers; others are reported as unknown. Rows that the run
+    had already are left out where its own data can be read: see `fresh_rows`.
     alpha: how often a watch without any drift may call one.
     """
     result = run if isinstance(run, Result) else load(run, trust=trust)
@@ -124,8 +130,12 @@ def _number(result: Result[Any], given: Federation, client: int) -> int | None:
 
 
 def _drift(result: Result[Any], given: Federation, ids: Sequence[int | None], alpha: float) -> Drift:
-    everything = [_all_rows(given, i) for i in range(len(given))]
-    placed, reference = _placed(result, given, everything), _reference(result)
+    reference = _reference(result)
+    fresh = fresh_rows(given, ids, reference)
+    there = [i for i, rows in enumerate(fresh.rows) if len(rows)]
+    ids, everything = [ids[i] for i in there], [fresh.rows[i] for i in there]
+    given = given if len(there) == len(given) or not there else given.take(there)
+    placed = _placed(result, given, everything) if there else []
     found = [
         _client(result, given, reference, number, placed[i], everything[i])
         for i, number in enumerate(ids)
@@ -134,16 +144,15 @@ def _drift(result: Result[Any], given: Federation, ids: Sequence[int | None], al
     found.sort(key=lambda one: one.client)
     clusters = [_cluster(c, [one for one in found if one.cluster == c]) for c in sorted({o.cluster for o in found})]
     significant = holm([*(one.p for one in found), *(one.p for one in clusters)], alpha)
-    clients = tuple(replace(one, drifts=yes) for one, yes in zip(found, significant, strict=False))
+    clients = tuple(
+        replace(one, drifts=yes, suspicious=one.p < CHANCE and not yes)
+        for one, yes in zip(found, significant, strict=False)
+    )
     of_clusters = tuple(replace(one, drifts=yes) for one, yes in zip(clusters, significant[len(found) :], strict=True))
     unknown = tuple((client_name(given.names, i), placed[i]) for i, number in enumerate(ids) if number is None)
     silent = int((result.assignments >= 0).sum()) - len(found)
-    return Drift(any(significant), alpha, clients, of_clusters, unknown, silent, reference is not None)
-
-
-def _all_rows(given: Federation, client: int) -> NDArray[np.int64]:
-    """The numbers of all samples of a client, of whatever split."""
-    return np.concatenate([given.rows(split).row(client).numpy() for split in ("train", "val", "test")])
+    counts = (fresh.old, fresh.unclear)
+    return Drift(any(significant), alpha, clients, of_clusters, unknown, silent, reference is not None, *counts)
 
 
 def _placed(result: Result[Any], given: Federation, rows: Sequence[NDArray[np.int64]]) -> list[int]:
@@ -259,40 +268,3 @@ def _cluster(cluster: int, clients: Sequence[WatchedClient]) -> WatchedCluster:
     before, now = both.mean(0).tolist() if len(both) else (None, None)
     p = either(too_many(doubtful, len(tested), CHANCE), mean)
     return WatchedCluster(cluster, len(tested), doubtful, before, now, p, False)
-
-
-def _words(found: Drift) -> Iterator[str]:
-    tested = sum(one.samples >= FEWEST for one in found.clients)
-    rate = f"{found.alpha:.0%}" if found.alpha >= 0.01 else f"{found.alpha:g}"
-    if not tested:
-        yield f"Nothing could be tested: no client of the run has {FEWEST} new samples or more."
-    elif not found.drifts:
-        yield f"No drift: the clustering still fits the {tested} clients with new samples enough to tell."
-    for cluster in (one for one in found.clusters if one.drifts):
-        losses = (
-            ""
-            if cluster.loss_now is None
-            else f", mean loss {cluster.loss_before:.3g} then, {cluster.loss_now:.3g} now"
-        )
-        yield (
-            f"Cluster {cluster.cluster} drifts: {cluster.doubtful} of {cluster.clients} clients changed{losses} "
-            f"(p = {cluster.p:.2g})."
-        )
-    drifting = [one for one in found.clients if one.drifts]
-    for one in drifting[:SHOWN]:
-        yield f"{_sentence(one)} (p = {one.p:.2g})."
-    if len(drifting) > SHOWN:
-        yield f"And {len(drifting) - SHOWN} more clients."
-    yield f"Where nothing has changed, a watch calls drift in {rate} of cases (Holm over all clients and clusters)."
-    if found.unknown:
-        some = ", ".join(f"{who} (cluster {c if c >= 0 else 'of its own'})" for who, c in found.unknown[:SHOWN])
-        yield f"{len(found.unknown)} clients are not of this run; the method would place them: {some}."
-    if found.silent:
-        yield f"{found.silent} clients of the run have no new samples."
-
-
-def _sentence(one: WatchedClient) -> str:
-    who = client_name(None, one.client) if one.name is None else client_name([one.name], 0)
-    before = "" if one.loss_before is None else f"{one.loss_before:.3g} then, "
-    where = "" if one.placed in (-1, one.cluster) else f", now placed in cluster {one.placed}"
-    return f"{who[0].upper()}{who[1:]} of cluster {one.cluster} drifts{where}: loss {before}{one.loss_now:.3g} now"

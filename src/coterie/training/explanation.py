@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -17,7 +17,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.formatting import short
 from coterie.core.hardware import one_thread
 from coterie.core.naming import client_name
-from coterie.core.references import All, Best, Mix, Pick, Ref, walk
+from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, personal_of, walk
 from coterie.core.replies import Scored
 from coterie.core.tasks import Evaluate, Score
 from coterie.data.federation import Federation
@@ -58,7 +58,7 @@ class Neighbour:
     client: int
     name: str | None
     cluster: int
-    distance: float
+    distance: float  # of losses; by sketches a squared distance of updates free of noise, which may be below 0
 
 
 @explained
@@ -78,6 +78,8 @@ class Explanation:
     nearest_by: Literal["sketches", "losses"] | None
     contrast: Contrast | None  # what distinguishes its cluster; None without the data
     note: str = ""  # what could not be looked at, and why
+    standardised: bool = False  # whether losses are of standardised targets, in which several have one unit
+    section: str = ""  # what of these models stays with clients, so that they differ in the rest; empty: nothing
 
     def __str__(self) -> str:
         return "\n".join(_words(self))
@@ -110,6 +112,7 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
     number = _number(result, client)
     cluster = cluster_of(result, number)
     centers, given = _centers(result)
+    personal = _personal(result)
     places = {i: int(c) for i, c in enumerate(result.assignments) if c >= 0}
     note, federation = "", None
     try:
@@ -122,7 +125,9 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
         scores = (centers - centers[cluster]).double().norm(dim=1)
         margin, contrast = None, None
     else:
-        losses = _losses(result, federation, centers, given, number, sorted(places))
+        known = sorted(places) if len(centers) > 1 else []  # one model: there is nobody to compare it by
+        losses = _losses(result, federation, Score(centers, given=given, personal=personal), number, known)
+        losses = replace(losses, values=losses.values * _unit(result))
         scores, margin = losses.values[losses.ids == number][0].double(), None
         contrast = next(one for one in contrasts(federation, places) if one.cluster == cluster)
         if not nearest and len(centers) > 1:
@@ -146,6 +151,8 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
         nearest_by=("sketches" if by == "sketches" else "losses") if nearest else None,
         contrast=contrast,
         note=note,
+        standardised=federation is not None and _standardised(result),
+        section="" if personal is None else _section_words(personal),
     )
 
 
@@ -157,6 +164,27 @@ def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
             f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
         )
     return found
+
+
+def _standardised(result: Result[Any]) -> bool:
+    """Whether a loss is of several standardised targets, each with a unit of its own that the loss does not tell."""
+    return result.target_scale is not None and (result.model.loss != "mse" or result.target_scale.std.numel() > 1)
+
+
+def _unit(result: Result[Any]) -> float:
+    """What turns a loss of one standardised target into that target's units, in which all other scores are."""
+    scale = result.target_scale
+    return 1.0 if scale is None or _standardised(result) else float(scale.std.square().sum())
+
+
+def _personal(result: Result[Any]) -> Personal | None:
+    """What stays with each client of the clusters' models."""
+    models = result.method.predictor(result.state).models
+    return next((found for ref in models if (found := personal_of(ref)) is not None), None)
+
+
+def _section_words(personal: Personal) -> str:
+    return personal.section if isinstance(personal.section, str) else ", ".join(personal.section)
 
 
 def cluster_models(task: Evaluate) -> tuple[Tensor, Ref | None] | None:
@@ -173,15 +201,15 @@ def cluster_models(task: Evaluate) -> tuple[Tensor, Ref | None] | None:
     return None
 
 
-def _losses(
-    result: Result[Any], federation: Federation, centers: Tensor, given: Ref | None, client: int, known: Sequence[int]
-) -> ByClient:
+def _losses(result: Result[Any], federation: Federation, score: Score, client: int, known: Sequence[int]) -> ByClient:
     """The loss of each cluster's model (n, K) on the training data of this client and of others."""
     step = max(1, len(known) // OTHERS)
     ids = torch.tensor(sorted({client, *known[::step]}))
-    ask = RoundAsk(Sequential(result.model, federation), ids, result.settings.seed, 0, keep=False)
+    engine = Sequential(result.model, federation)
+    engine.memory = result.memory  # a section that stays with clients; only read, as nothing is kept
+    ask = RoundAsk(engine, ids, result.settings.seed, 0, keep=False)
     with one_thread():
-        reply: Scored = ask(Score(centers, given=given))
+        reply: Scored = ask(score)
     if client not in reply.ids:
         raise CoterieError(f"explain: {ask.lost[0].who}: {ask.lost[0].reason}", code="data-unreadable")
     return ByClient(reply.ids, reply.scores)
@@ -217,7 +245,8 @@ def _words(found: Explanation) -> Iterator[str]:
     who, many = _called(found.client, found.name), len(found.scores)
     others = found.sizes[found.cluster] - 1 if found.cluster < len(found.sizes) else 0
     if many == 1:
-        yield f"{who} is with everyone else: this run has one model."
+        own = f" for all but the section that is each client's own ({found.section})" if found.section else ""
+        yield f"{who} is with everyone else: this run has one model{own}."
         return
     yield f"{who} is in cluster {found.cluster} of {many}, with {others} other client{'s' * (others != 1)}."
     shown = ", ".join(
@@ -225,7 +254,9 @@ def _words(found: Explanation) -> Iterator[str]:
         for c, value in sorted(enumerate(found.scores), key=lambda item: (item[1], item[0]))
     )
     if found.measure == "losses":
-        yield f"Loss of the clusters' models on its training data: {shown}."
+        own = f", each with a section ({found.section}) of the client's own," if found.section else ""
+        unit = " (of standardised targets)" if found.standardised else ""
+        yield f"Loss of the clusters' models{own} on its training data{unit}: {shown}."
     else:
         yield f"Distance of the clusters' models from its own cluster's: {shown}."
     if found.margin is not None and found.margin >= 0:

@@ -274,7 +274,7 @@ def _finish(
 ) -> Result[State]:
     history = [*progress.before, *progress.history]
     usual = commonest(run.clients, evaluated.clients, run.settings, evaluated.split)
-    warnings = warnings_of(run.method, evaluated.summary, history, run.clients, usual)
+    warnings = warnings_of(run.method, evaluated.summary, history, run.clients, usual, progress.state)
     warnings = (*warnings, *privacy_record.remarks(run.settings, history, run.clients))
     admitted = None if newcomers is None else newcomers.clients
     run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))

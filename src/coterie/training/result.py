@@ -108,7 +108,7 @@ class Result(Generic[State]):
         from coterie.training.privacy.record import remarks
         from coterie.training.run_warnings import warnings_of
 
-        found = warnings_of(self.method, self.summary, self.history, self.known, self.usual)
+        found = warnings_of(self.method, self.summary, self.history, self.known, self.usual, self.state)
         return (*found, *remarks(self.settings, self.history, self.known))
 
     @property

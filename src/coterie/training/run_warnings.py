@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
@@ -27,8 +27,21 @@ ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
 
+@runtime_checkable
+class MayBeUndecided(Protocol):
+    """The state of a method that tries something for some rounds before it decides."""
+
+    @property
+    def undecided(self) -> str | None: ...  # what, and what holds meanwhile; None: nothing is being tried
+
+
 def warnings_of(
-    method: Any, summary: Summary, history: Sequence[RoundDone], clients: Clients, usual: Commonest | None = None
+    method: Any,
+    summary: Summary,
+    history: Sequence[RoundDone],
+    clients: Clients,
+    usual: Commonest | None = None,
+    state: object = None,
 ) -> tuple[str, ...]:
     """What is wrong with a run that has ended, in plain words; nothing where all is well."""
     scored = sum(summary.sizes)
@@ -41,8 +54,15 @@ def warnings_of(
         _left_behind(history, clients),
         _below_the_floor(history),
         _never_changed(history, clients),
+        _undecided(state),
     ]
     return tuple(text for text in found if text is not None)
+
+
+def _undecided(state: object) -> str | None:
+    """Where a run ended before the method could decide."""
+    found = state.undecided if isinstance(state, MayBeUndecided) else None
+    return found and f"{found}; more rounds decide it (coterie run --resume DIR --more ROUNDS)"
 
 
 def _never_changed(history: Sequence[RoundDone], clients: Clients) -> str | None:

@@ -49,12 +49,16 @@ def _shown(key: str, value: float | None) -> str:
 
 @dataclass(frozen=True)
 class ClusterScore:
-    """The accuracy of a cluster's clients, weighted by test samples; None without any (or for regression)."""
+    """The scores of a cluster's clients, weighted by test samples, and with each client counted once.
+
+    None without any test samples; accuracies for a regression, too."""
 
     cluster: int
     clients: int
     accuracy: float | None
     loss: float | None
+    client_accuracy: float | None
+    client_loss: float | None
 
 
 def cluster_scores(reply: Evaluated) -> list[ClusterScore]:
@@ -63,14 +67,17 @@ def cluster_scores(reply: Evaluated) -> list[ClusterScore]:
         return []
     found, weight = reply.choice.numpy(), reply.n.double().numpy()
 
-    def mean(values: Any, here: Any) -> float | None:
+    def mean(values: Any, here: Any, by: Any) -> float | None:
         counted = here & (weight > 0)
-        score = float(np.average(values[counted], weights=weight[counted])) if counted.any() else math.nan
+        score = float(np.average(values[counted], weights=by[counted])) if counted.any() else math.nan
         return score if math.isfinite(score) else None
 
     accuracy, loss = reply.accuracy.double().numpy(), reply.loss.double().numpy()
     return [
-        ClusterScore(int(k), int((found == k).sum()), mean(accuracy, found == k), mean(loss, found == k))
+        ClusterScore(
+            *(int(k), int((found == k).sum())),
+            *(mean(values, found == k, by) for by in (weight, np.ones_like(weight)) for values in (accuracy, loss)),
+        )
         for k in np.unique(found)
     ]
 

@@ -65,6 +65,7 @@ def test_the_answer_a_table_and_a_command(tmp_path: Path) -> None:
     assert out.startswith("The 12 clients form 2 clusters (")
     assert "95 % interval" in out
     assert "least margin" in out
+    assert "training rows" in out
     assert "coterie run data.partition.clients=12 'data.partition.angles=[0,180]'" in out
     assert "method.name=halves" in out
     assert not list(tmp_path.iterdir())  # nothing is written

@@ -61,6 +61,9 @@ def test_a_cluster_has_its_members_scores_and_card(client: Any, runs: Path) -> N
     assert ">Bea</a>" not in text  # she is in the other one
     assert f"Model card: cluster {cluster} of run trained" in text
     assert "Drift" not in text
+    mean = {row.cluster: row.mean for row in coterie.clusters(runs / "trained").clusters}[cluster]
+    assert f"<dt>accuracy, mean of clients</dt><dd>{100 * (mean or 0):.1f} %</dd>" in text  # as its model card below
+    assert "<dt>accuracy, of all test samples</dt>" in text
 
 
 def test_a_report_of_a_watch_is_shown_where_there_is_one(client: Any, runs: Path) -> None:
@@ -74,6 +77,17 @@ def test_a_report_of_a_watch_is_shown_where_there_is_one(client: Any, runs: Path
         assert "Drift" not in get(client, "/cluster", run="trained", cluster=1).text
         report.write_text('{"clusters": 3}')
         assert "Drift" not in get(client, "/cluster", run="trained", cluster=0).text
+        member = {"client": 0, "cluster": 0, "loss_before": 0.25, "loss_now": 3.5, "drifts": True, "suspicious": False}
+        other = member | {"client": 2, "drifts": False, "suspicious": True}
+        quiet = row | {"drifts": False}
+        report.write_text(json.dumps({"clusters": [quiet], "clients": [member, other, member | {"cluster": 1}]}))
+        text = get(client, "/cluster", run="trained", cluster=0).text
+        assert "No drift" not in text  # of the cluster as a whole, but a member drifts
+        drifting, suspicious = text[text.index("Members that drift") :].split("Suspicious members", 1)
+        assert ">Ada</a> (loss 0.2500 to 3.5000)" in drifting
+        assert "&lt;b&gt;Cleo</a>" in suspicious.split("</p>")[0]
+        report.write_text(json.dumps({"clusters": [quiet], "clients": []}))
+        assert "No drift is shown." in get(client, "/cluster", run="trained", cluster=0).text
     finally:
         report.unlink()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -59,11 +60,9 @@ def clusters(run: str, served: ServedRun, members: bool) -> Json:
     reply, names = result.clients, result.known.names
     rows: list[Json] = []
     if reply.choice is None:
-        rows.append({"cluster": 0, "clients": len(reply.ids), **_overall(served)})
-    for score in cluster_scores(reply):
-        rows.append(
-            {"cluster": score.cluster, "clients": score.clients, "accuracy": score.accuracy, "loss": score.loss}
-        )
+        together = dataclasses.replace(reply, choice=torch.zeros_like(reply.ids))
+        rows += [dataclasses.asdict(score) | _overall(served) for score in cluster_scores(together)]
+    rows += map(dataclasses.asdict, cluster_scores(reply))
     if members:
         for row in rows:
             here = reply.ids if reply.choice is None else reply.ids[reply.choice == row["cluster"]]

@@ -134,6 +134,7 @@ def _assignment() -> Json:
 def _clusters() -> Json:
     members = {"type": "array", "items": {"type": ["integer", "string"]}}
     row = {"cluster": {"type": "integer"}, "clients": {"type": "integer"}, "accuracy": NUMBER, "loss": NUMBER}
+    row |= {"client_accuracy": NUMBER, "client_loss": NUMBER}
     rows = {"type": "array", "items": _object(row | {"members": members}, list(row))}
     properties = {"run": {"type": "string"}, "method": {"type": "string"}, "round": {"type": "integer"}}
     return _object(properties | {"clusters": rows}, [*properties, "clusters"])

@@ -123,7 +123,7 @@ def _selected(
     if isinstance(scale, TableScale) and scale.texts:
         raise CoterieError(
             f"export: column '{scale.texts[0]}' is text, whose words are hashed before the network sees them, which an "
-            "exported model cannot do; use coterie predict or coterie serve with the run",
+            "exported model cannot do; use coterie predict or coterie api with the run",
             code="export-unsupported",
         )
     encoded = _input_shape(result.known)

@@ -129,7 +129,7 @@ def _table(found: Inspection) -> Any:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("cluster", "clients", "samples", "least margin"):
+    for name in ("cluster", "clients", "training rows", "least margin"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("typical")
     table.add_column("doubtful")

@@ -56,6 +56,9 @@ def assign(
     data: Data,
     csv: Csv = None,
     y: Labels = None,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="NAME", help="All rows are of one new client, called this.")
+    ] = None,
     client_column: ClientColumn = None,
     level: Level = 0.01,
     trust: Trust = None,
@@ -67,7 +70,7 @@ def assign(
     """
     from coterie.serving.assign import assign as assigned
 
-    found = assigned(_loaded(run, trust), data, out=csv, y=y, client=client_column, level=level)
+    found = assigned(_loaded(run, trust), data, out=csv, y=y, client=client_column, newcomer=client, level=level)
     if as_json:
         _print_json(
             {"method": found.method, "clustered": found.clustered}
@@ -128,15 +131,17 @@ def _print_places(found: Placements) -> None:
 
     shown = Table(box=None, pad_edge=False)
     metric = "accuracy" if any(one.accuracy is not None for one in found) else "loss"
-    for name in ("client", "cluster", "confidence", metric, "samples", ""):
+    for name in ("client", "cluster", "confidence", metric, "cluster's", "p_value", "samples", ""):
         shown.add_column(name, justify="left" if name in ("client", "") else "right")
     for one in found.placements[:SHOWN]:
         score = one.accuracy if metric == "accuracy" else one.loss
+        of_both = ("-" if s is None else f"{s:.1%}" if metric == "accuracy" else f"{s:.4g}" for s in (score, one.usual))
         shown.add_row(
             one.client,
             "-" if one.cluster is None else str(one.cluster),
             "-" if one.confidence is None else f"{one.confidence:.3f}",
-            "-" if score is None else f"{score:.1%}" if metric == "accuracy" else f"{score:.4g}",
+            *of_both,
+            "-" if one.p_value is None else f"{one.p_value:.2g}",
             str(one.samples) if one.samples else "-",
             _remark(one),
         )
@@ -144,6 +149,11 @@ def _print_places(found: Placements) -> None:
     console.print(shown)
     if len(found) > SHOWN:
         console.print(f"... and {len(found) - SHOWN} more; --csv has all")
+    if any(one.far_below and not one.none_fits for one in found):
+        console.print(
+            "far below: its accuracy, under the mean of its cluster's clients by 10 points and two standard errors; "
+            "clients of this cluster differ as much"
+        )
     console.print(str(found))
 
 
@@ -154,7 +164,7 @@ def _remark(one: Placement) -> str:
         return one.problem
     if one.none_fits:
         return "none of these" + ("" if one.nearest is None else f" (nearest {one.nearest})")
-    return ""
+    return "far below" if one.far_below else ""
 
 
 def _print_json(value: object) -> None:

@@ -36,7 +36,7 @@ def cluster_page(key: str, record: RunRecord, cluster: int, card: Callable[[], s
         return
     yield _numbers([("clients", str(len(here))), *_means(record, here)])
     yield _files(key, cluster=cluster)
-    yield from _drift(record, cluster)
+    yield from _drift(key, record, cluster)
     yield "<h3>Members</h3>"
     order = here[np.argsort(clients.accuracy[here] if not record.regression else -clients.loss[here], kind="stable")]
     rows = [
@@ -87,7 +87,9 @@ def client_page(key: str, record: RunRecord, client: int, explain: Callable[[], 
             (_client(key, record, one.client), _cluster(key, one.cluster), escape(short(one.distance, 3)))
             for one in found.nearest
         ]
-        yield _table(("client", "cluster", "distance"), near)
+        sketches = found.nearest_by == "sketches"  # a product of two halves' differences, which may be below 0
+        what = "squared distance of updates, noise subtracted" if sketches else "distance of losses"
+        yield _table(("client", "cluster", what), near)
 
 
 def title(record: RunRecord, client: int) -> str:
@@ -96,20 +98,40 @@ def title(record: RunRecord, client: int) -> str:
     return who[:1].upper() + who[1:]
 
 
-def _drift(record: RunRecord, cluster: int) -> Iterator[str]:
+def _drift(key: str, record: RunRecord, cluster: int) -> Iterator[str]:
     """What a watch found, where its report lies in the run's directory."""
     found = reading.mapping(reading.read_json(record.path / WATCHED).value)
-    rows = found.get("clusters")
-    listed = rows if isinstance(rows, list) else []
-    row: Any = next((one for one in listed if isinstance(one, dict) and one.get("cluster") == cluster), None)
+    row = next((one for one in _objects(found.get("clusters")) if one.get("cluster") == cluster), None)
     if row is None:
         return
     yield "<h3>Drift</h3>"
-    verdict = "Its clients' new samples no longer fit it." if row.get("drifts") is True else "No drift was found."
-    yield f"<p{' class=problem' if row.get('drifts') is True else ''}>{verdict}</p>"
+    members = [one for one in _objects(found.get("clients")) if one.get("cluster") == cluster]
+    drifting, suspicious = (
+        ", ".join(_watched(key, record, one) for one in members if one.get(what) is True)
+        for what in ("drifts", "suspicious")
+    )
+    if row.get("drifts") is True:
+        yield "<p class=problem>Its clients' new samples no longer fit it.</p>"
+    if drifting:
+        yield f"<p class=problem>Members that drift: {drifting}.</p>"
+    elif row.get("drifts") is not True:
+        yield "<p>No drift is shown.</p>"
+    if suspicious:
+        yield f"<p>Suspicious members, with too few new samples to call it drift: {suspicious}.</p>"
     pairs = (("clients tested", "clients"), ("doubtful", "doubtful"), ("loss before", "loss_before"))
     numbers = [(name, _value(row.get(one))) for name, one in (*pairs, ("loss now", "loss_now"), ("p", "p"))]
     yield _numbers(numbers)
+
+
+def _objects(rows: object) -> list[dict[str, Any]]:
+    return [one for one in rows if isinstance(one, dict)] if isinstance(rows, list) else []
+
+
+def _watched(key: str, record: RunRecord, one: dict[str, Any]) -> str:
+    """A client of a watch: a link, and its loss then and now."""
+    client = one.get("client")
+    who = _client(key, record, client) if isinstance(client, int) else escape(str(one.get("name", "")))
+    return f"{who} (loss {_value(one.get('loss_before'))} to {_value(one.get('loss_now'))})"
 
 
 def _value(value: object) -> str:
@@ -130,18 +152,20 @@ def _scores(record: RunRecord, place: int) -> tuple[str, ...]:
 
 
 def _means(record: RunRecord, here: Any) -> list[tuple[str, str]]:
-    """Over the clients of a cluster, by their test samples."""
+    """Over the clients of a cluster: each counted once, as in its model card, and by their test samples."""
     clients = record.clients
     assert clients is not None
     weights = np.nan_to_num(clients.samples[here])
 
-    def mean(values: Any) -> float:
+    def mean(values: Any, by: Any) -> float:
         known = ~np.isnan(values[here]) & (weights > 0)
-        return float(np.average(values[here][known], weights=weights[known])) if known.any() else float("nan")
+        return float(np.average(values[here][known], weights=by[known])) if known.any() else float("nan")
 
-    if record.regression:
-        return [("loss", _short(mean(clients.loss))), ("MAE", _short(mean(clients.mae)))]
-    return [("accuracy", _percent(mean(clients.accuracy))), ("loss", _short(mean(clients.loss)))]
+    scores = (("loss", clients.loss, _short), ("MAE", clients.mae, _short))
+    if not record.regression:
+        scores = (("accuracy", clients.accuracy, _percent), ("loss", clients.loss, _short))
+    counts = (("mean of clients", np.ones_like(weights)), ("of all test samples", weights))
+    return [(f"{name}, {what}", show(mean(values, by))) for what, by in counts for name, values, show in scores]
 
 
 def _files(key: str, **whose: int) -> str:
