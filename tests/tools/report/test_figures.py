@@ -204,6 +204,22 @@ def test_map_shows_every_client_once_with_its_cluster_and_score(record: RunRecor
     assert np.sign(found["cluster 0"].x).tolist() == (-np.sign(found["cluster 1"].x)).tolist()
 
 
+def test_clients_that_were_never_evaluated_are_no_cluster(tmp_path: Path) -> None:
+    """Clients 0 and 3, whose models point in opposite ways, are of no known cluster: that is not one they share."""
+    clients = [row | {"cluster": -1 if row["client"] in (0, 3) else row["cluster"]} for row in runs.CLIENTS]
+    trace = [runs.TRACE[0], runs.TRACE[1] | {"cluster": [-1, 0, 1, -1]}]
+    record = read_run(runs.write(tmp_path, trace=trace, clients=clients))
+    assert "2 clients in 2 found clusters and 2 clients of no known one" in style.words(figures.model_map(record))
+    said = style.words(figures.client_similarity(record))
+    assert "no two clients share a cluster and -1.00 between them" in said
+
+
+def test_a_client_that_is_not_evaluated_in_the_end_is_where_it_was_last_seen(tmp_path: Path) -> None:
+    clients = [row | {"cluster": -1 if row["client"] == 3 else row["cluster"]} for row in runs.CLIENTS]
+    record = read_run(runs.write(tmp_path, clients=clients))
+    assert "4 clients in 2 found clusters;" in style.words(figures.model_map(record))
+
+
 def test_map_of_many_clients_keeps_clusters_together() -> None:
     rng = np.random.default_rng(0)
     centers = np.eye(3)[np.arange(60) % 3]

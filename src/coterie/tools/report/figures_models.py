@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.formatting import counted
 from coterie.tools.report.figures_style import COLOURS, Theme, blank, colour, plain, symbol, thin
 from coterie.tools.report.reading import Floats, Ints
 from coterie.tools.report.record import RunRecord
@@ -61,12 +62,13 @@ def placed(record: RunRecord, most: int) -> Placed | None:
 
 
 def _last_cluster(record: RunRecord, ids: Ints) -> Ints:
-    """Where each client was last seen."""
+    """Where each client was last seen; -1: nowhere, as it was never evaluated."""
     known: dict[int, int] = {}
     if record.trail is not None:
         known |= zip(record.trail.ids.tolist(), record.trail.cluster[-1].tolist(), strict=True)
     if record.clients is not None:
-        known |= zip(record.clients.ids.tolist(), record.clients.cluster.tolist(), strict=True)
+        ended = zip(record.clients.ids.tolist(), record.clients.cluster.tolist(), strict=True)
+        known |= {client: cluster for client, cluster in ended if cluster >= 0 or client not in known}
     return np.array([known.get(c, -1) for c in ids.tolist()], dtype=np.int64)
 
 
@@ -79,11 +81,15 @@ def model_map(record: RunRecord, theme: Theme = "light", most: int = MAPPED) -> 
     trained = int((record.sketch.round > 0).sum()) if record.sketch is not None else 0
     clusters = np.unique(clients.cluster).tolist()
     drawn = f", {len(clients.ids):,} of {trained:,} drawn" if trained > len(clients.ids) else ""
+    found = sum(k >= 0 for k in clusters)
+    nowhere = (
+        f" and {counted(int((clients.cluster < 0).sum()), 'client')} of no known one" if found < len(clusters) else ""
+    )
     figure = blank(
         "Map of the clients' models",
         f"{way}, first axis (no unit)",
         "second axis (no unit)",
-        f"{len(clients.ids):,} clients in {len(clusters)} found clusters{drawn}; "
+        f"{counted(int((clients.cluster >= 0).sum()), 'client')} in {counted(found, 'found cluster')}{nowhere}{drawn}; "
         f"near each other ({way}) are clients whose models point the same way.",
         theme,
         height=460 + 18 * min(LISTED, len(clusters)),
@@ -164,8 +170,9 @@ def client_similarity(record: RunRecord, theme: Theme = "light", most: int = PAI
     if clients is None:
         return None
     table = cosines(clients.vectors)
-    same = clients.cluster[:, None] == clients.cluster[None]
-    apart = ~same
+    placed_both = (clients.cluster >= 0)[:, None] & (clients.cluster >= 0)[None]
+    same = (clients.cluster[:, None] == clients.cluster[None]) & placed_both
+    apart = placed_both & ~same
     np.fill_diagonal(same, False)
     within = f"{table[same].mean():.2f} on average within clusters" if same.any() else "no two clients share a cluster"
     between = f" and {table[apart].mean():.2f} between them" if apart.any() else ""
@@ -173,7 +180,7 @@ def client_similarity(record: RunRecord, theme: Theme = "light", most: int = PAI
         "Similarity of the clients' models",
         "client, by found cluster",
         "client, by found cluster",
-        f"Cosine similarity of {len(clients.ids)} clients' models: {within}{between}.",
+        f"Cosine similarity of {len(clients.ids)} clients' models, minus their mean: {within}{between}.",
         theme,
         height=520,
     )
@@ -207,7 +214,8 @@ def center_similarity(record: RunRecord, theme: Theme = "light", most: int = CEN
         "Similarity of the clusters' models",
         "cluster",
         "cluster",
-        f"Cosine similarity between {len(table)} clusters' models: from {apart.min():.2f} to {apart.max():.2f}.",
+        f"Cosine similarity between {len(table)} clusters' models, minus the mean of the clients' models: from "
+        f"{apart.min():.2f} to {apart.max():.2f}.",
         theme,
         height=520,
     )
