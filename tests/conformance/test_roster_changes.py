@@ -223,7 +223,7 @@ def test_what_is_clustered_once_waits_for_as_many_clients_as_clusters(name: str)
 def test_a_first_clustering_of_too_few_clients_is_refused(name: str) -> None:
     """CAM's warm-up takes a round, in which eleven of twelve leave; by themselves methods cluster in the first."""
     wrapped = CAM(base=method(name if name != "cam" else "wecfl"), warmup=1, local=LOCAL)
-    with raises("quorum", match=r"round 2: 1 clients are there, too few to find 2 clusters among \(tried 3"):
+    with raises("quorum", match=r"round 2: 1 client connected, too few to find 2 clusters among \(tried 3"):
         go(wrapped, Door(toy(), lambda done: range(FIRST) if done < 1 else [5]))
 
 

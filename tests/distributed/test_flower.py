@@ -156,7 +156,9 @@ def test_clients_and_the_superlink_die_and_a_newcomer_and_a_villain_come(stage: 
     stage.after_round("faults", many + 1)
     server.terminate()
     assert stage.ends(server) == 143
-    assert "go on with: coterie server --resume faults" in stage.said("server-faults")
+    again = stage.said("server-faults").partition("go on with: coterie server --resume faults ")[2]
+    assert "--certs" in again, "what listens where is not part of a run: the words say it again"
+    assert "--port" in again
     rounds = stage.rounds("faults")
     assert [line["round"] for line in rounds] == list(range(1, len(rounds) + 1))
     assert any(m["client"] == 1 for line in rounds for m in line["missing"]), "bert, in mid-upload"

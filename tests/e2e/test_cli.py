@@ -304,6 +304,11 @@ def test_own_method_model_and_data(tmp_path: Path) -> None:
     again = commandline.coterie("run", "--resume", "own", *trust, "--json", cwd=tmp_path)
     assert again.code == 0, again.err
     assert {**again.json, "seconds": 0} == {**said.json, "seconds": 0}
+    unread = commandline.coterie("clusters", "own", cwd=tmp_path)
+    assert "--trust mine:" in unread.out
+    read = commandline.coterie("clusters", "own", *trust, cwd=tmp_path)
+    assert read.code == 0, read.err
+    assert "--trust" not in read.out
 
 
 def test_own_parts_next_to_the_ones_that_are_there(shell: commandline.Shell) -> None:

@@ -143,6 +143,14 @@ def test_a_lower_quorum_is_advised_only_where_it_helps() -> None:
     assert "lower quorum" not in str(caught.value)
 
 
+def test_too_few_answers_for_a_clustering_are_no_matter_of_the_quorum() -> None:
+    """The quorum of one in five is met; with a still lower one there would be no five clusters either."""
+    with raises("quorum", match="too few to find 5 clusters") as caught:
+        run(arrays(), method=coterie.FedGroup(k=5), dropout=0.6, quorum=0.2, retries=0)
+    assert "lower quorum" not in str(caught.value)
+    assert "Write a smaller k" in str(caught.value)
+
+
 def test_one_client_that_diverges_is_left_behind_and_named() -> None:
     clients = arrays(clients=6)
     clients[4] = tuple(1e18 * part for part in clients[4])

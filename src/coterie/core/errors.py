@@ -42,10 +42,14 @@ class QuorumError(CoterieError):
     """Too few of the clients that were asked have answered."""
 
     code = "quorum"
+    advice = "With a lower quorum the run continues without them."
 
-    def __init__(self, text: str, round: int = 0, missing: tuple[Any, ...] = (), *, code: str = "") -> None:
+    def __init__(
+        self, text: str, round: int = 0, missing: tuple[Any, ...] = (), *, code: str = "", advice: str = advice
+    ) -> None:
         super().__init__(text, code=code)
         self.round, self.missing = round, missing  # and the clients that did not (`Missing`)
+        self.advice = advice  # what to do where only some have answered
 
 
 class NoAnswerError(CoterieError):

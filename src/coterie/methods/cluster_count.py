@@ -11,10 +11,12 @@ from torch import Tensor
 from coterie.clustering.cluster_count import CountRule, choose_k
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError, QuorumError
+from coterie.core.formatting import counted
 
 ClusterCount: TypeAlias = PositiveInt | CountRule
 
 MOST = 12  # a rule chooses fewer clusters
+FEWER = "Write a smaller k, or find out why the others did not answer."
 
 
 def enough_clients(k: ClusterCount, roster: Roster) -> ClusterCount:
@@ -35,18 +37,17 @@ def too_few(k: ClusterCount, cohort: Cohort) -> bool:
 def wait_for_enough(k: ClusterCount, cohort: Cohort) -> None:
     """A clustering that all later rounds build on is not made of fewer clients than clusters."""
     if too_few(k, cohort):
-        raise QuorumError(
-            f"round {cohort.round + 1}: {len(cohort.roster.ids)} clients are there, too few to find {k} clusters among"
-        )
+        here = counted(len(cohort.roster.ids), "client")
+        said = f"round {cohort.round + 1}: {here} connected, too few to find {k} clusters among"
+        raise QuorumError(said, advice=FEWER)
 
 
 def enough_answers(k: ClusterCount, answered: Tensor, cohort: Cohort) -> None:
     """Nor is it made of fewer answers than clusters, however many clients are there."""
     if isinstance(k, int) and len(answered) < k:
-        raise QuorumError(
-            f"round {cohort.round + 1}: {len(answered)} clients answered, too few to find {k} clusters among; "
-            "later rounds would keep to these clusters"
-        )
+        here = counted(len(answered), "client")
+        said = f"round {cohort.round + 1}: {here} answered, too few to find {k} clusters among"
+        raise QuorumError(f"{said}; later rounds would keep to these clusters", advice=FEWER)
 
 
 def count(points: Tensor, k: ClusterCount, weights: Tensor, cohort: Cohort) -> int:

@@ -8,6 +8,7 @@ directory has it (sketch.safetensors): how much farther the nearest other cluste
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -95,17 +96,18 @@ class ClusterReport:
         return "\n".join(words(self))
 
 
-def clusters(run: Run) -> ClusterReport:
+def clusters(run: Run, trust: Sequence[str] = ()) -> ClusterReport:
     """Who is where in a run: sizes, scores, nearest clusters, typical and doubtful clients.
 
     run: a result, or a run's directory; also one of version 0.1, or of a run over a network. It needs no training data.
+    trust: code beyond this library that the directory may name, as for `coterie.load`.
     """
     if isinstance(run, Result):
         return report(facts_of_result(run))
     from coterie.network.load_any import load
 
     try:
-        return report(facts_of_result(load(run)))
+        return report(facts_of_result(load(run, trust=trust)))
     except CoterieError as error:
         found = facts_of_files(Path(run), str(error))
         if found is None:

@@ -43,7 +43,7 @@ from coterie.training.settings import Settings
 from coterie.training.trust import check_trust
 from coterie.training.tuned import separated, tuned
 
-TRUST = 'coterie.load(dir, trust=["{name}"])'
+TRUST = 'coterie.load(dir, trust=["{name}"]), or --trust {name} on the command line'
 
 
 def load_run(

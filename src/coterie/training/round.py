@@ -185,7 +185,7 @@ def _defence(ask: RoundAsk, robust: RobustMean) -> Defence:
 def _final_quorum_error(error: QuorumError, ask: RoundAsk, t: int, attempt: int) -> QuorumError:
     tries = f" (tried {attempt + 1} times)" if attempt else ""
     some_answered = len(ask.missing) < len(ask.asked)  # without any answer, no quorum helps
-    hint = ". With a lower quorum the run continues without them." if ask.missing and some_answered else ""
+    hint = f". {error.advice}" if ask.missing and some_answered else ""
     return QuorumError(f"{error}{tries}{hint}", t + 1, tuple(ask.missing.values()))
 
 

@@ -32,7 +32,7 @@ Level = Annotated[
 ]
 
 
-def clusters(run: RunDirectory, csv: Csv = None, as_json: AsJson = False) -> None:
+def clusters(run: RunDirectory, csv: Csv = None, trust: Trust = None, as_json: AsJson = False) -> None:
     """Say who is where: sizes, scores, nearest clusters, typical and doubtful clients. It needs no training data.
 
     Example: coterie clusters runs/a --csv clients.csv
@@ -41,7 +41,7 @@ def clusters(run: RunDirectory, csv: Csv = None, as_json: AsJson = False) -> Non
     from coterie.serving.cluster_words import KINDS, table
     from coterie.serving.table_files import open_table
 
-    found = found_clusters(run)
+    found = found_clusters(run, trust=tuple(trust or ()))
     if csv is not None:
         with open_table(csv, KINDS) as writer:
             writer.add(table(found))

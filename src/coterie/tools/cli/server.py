@@ -78,8 +78,6 @@ def _check(certs: Path | None, insecure: bool, inspect: bool, made: bool) -> Non
 def _inspect(
     config: ServerConfig, words: Sequence[str], host: str, port: int, certs: Path | None, as_json: bool
 ) -> None:
-    import shlex
-
     from rich.console import Console
 
     from coterie.core.termination import by_sigterm
@@ -93,9 +91,16 @@ def _inspect(
 
     with by_sigterm():
         found = serve_inspection(config, ServerEndpoint(host, port, certs), say)
-    at = ["--insecure"] if certs is None else ["--certs", str(certs)]
-    at += ["--host", host, "--port", str(port)]
-    show(found, [f"{line} {shlex.join(at)}" for line in command("server", words, found)], None, as_json)
+    where = _where(host, port, certs)
+    show(found, [f"{line} {where}" for line in command("server", words, found)], None, as_json)
+
+
+def _where(host: str, port: int, certs: Path | None) -> str:
+    """The words that make a server listen there."""
+    import shlex
+
+    trusted = ["--insecure"] if certs is None else ["--certs", str(certs)]
+    return shlex.join([*trusted, "--host", host, "--port", str(port)])
 
 
 def _run(
@@ -136,7 +141,8 @@ def _run(
             result = serve(config, path, where, resume=resume, listeners=listeners, say=say, interruption=interruption)
     except KeyboardInterrupt as why:
         begun = (path / "config.yaml").is_file()
-        again = f"; go on with: coterie server --resume {path}{trust_words(config.dump())}" if begun else ""
+        words = f"--resume {path} {_where(host, port, certs)}{trust_words(config.dump())}"
+        again = f"; go on with: coterie server {words}" if begun else ""
         sys.stderr.write(f"interrupted{again}\n")
         raise typer.Exit(exit_code(why)) from None
     _show(result, config, path, as_json)
