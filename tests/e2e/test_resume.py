@@ -343,6 +343,18 @@ def test_a_run_that_lost_its_quorum_goes_on_with_a_lower_one(shell: commandline.
     assert lines(shell.cwd / "run") == 12
 
 
+def test_what_was_missing_is_told_of_the_whole_run(shell: commandline.Shell) -> None:
+    """A resumed run's last lines are about the run, as its directory is, not about the rounds since it went on."""
+    words = ("data.partition.clients=8", "rounds=4", "local.epochs=1", "method.name=fedavg", "dropout=0.4", "quorum=0")
+    assert shell("run", *words, "--out", "run").code == 0
+    said = shell("run", "--resume", "run", "--more", "2")
+    events = [json.loads(line) for line in (shell.cwd / "run" / "rounds.jsonl").read_text().splitlines()]
+    lost = [len(event["missing"]) for event in events]
+    assert sum(lost[:4]) > 0
+    flat = " ".join(said.out.split())
+    assert f"{sum(lost)} answers were missing over {sum(map(bool, lost))} rounds" in flat
+
+
 def test_without_checkpoints_it_says_that_it_begins_anew(shell: commandline.Shell, whole: Whole) -> None:
     shutil.copytree(whole["brief"], shell.cwd / "run")
     shutil.rmtree(shell.cwd / "run" / "checkpoints")

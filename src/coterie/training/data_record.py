@@ -27,6 +27,7 @@ from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, only read and written here
+S = TypeVar("S", Scale, TargetScale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,9 +280,6 @@ def _target_from_json(found: Any, targets: int) -> TargetScale | None:
 
 def _key(scale: Scale | TargetScale | None) -> bytes:
     return b"" if scale is None else scale.bytes()
-
-
-S = TypeVar("S", Scale, TargetScale)
 
 
 def _used(

@@ -114,9 +114,10 @@ TABLES = (
         "third of their samples at a time (incremental; a client is of the new cluster once half of its samples are). "
         "The first number is the mean test accuracy from the first change on, on the data of the round. `rounds` "
         "counts from each change to the first round with an ARI of 0.9 or more; 0 is the round of the change itself, "
-        "and where it is not reached before the next change (or the end), all rounds until then count. FedAvg has one "
-        "cluster. IFCA and WeCFL are told that there are four, the oracle is told the clusters of each round; the "
-        "others have their defaults. FedDrift's bounds are differences of losses: its page says how much they matter.",
+        "and where it is not reached before the next change (or the end), all rounds until then count; its deviation "
+        "is over the changes of a run. FedAvg has one cluster. IFCA and WeCFL are told that there are four, the oracle "
+        "is told the clusters of each round; the others have their defaults. FedDrift's bounds are differences of "
+        "losses: its page says how much they matter.",
         tolerance=0.0,
         unit="",
         seeds=3,

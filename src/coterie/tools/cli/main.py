@@ -78,7 +78,6 @@ def run(
     Example: coterie run my.yaml, or coterie run method.name=wecfl method.k=4 rounds=30 seed=1 --out runs/a
     Later: coterie run --resume runs/a --more 50 --with new.csv
     """
-    from coterie.tools.cli import console
     from coterie.training.config import split_words
     from coterie.training.run_directory import free_directory
 
@@ -88,6 +87,14 @@ def run(
     config = prepared(resume, config, more, new, back_to, changes, _console(stderr=True, quiet=as_json))
     path = resume or out or free_directory(config.method.name)
     result = _run(config, path, resume is not None, as_json, track=track or ())
+    _show(result, config, path, as_json)
+
+
+def _show(result: Result[Any], config: RunConfig, path: Path, as_json: bool) -> None:
+    """What has come out, in a table or as JSON."""
+    from coterie.tools.cli import console
+    from coterie.training.run_directory import read_history
+
     if as_json:
         _print_json(
             {"run_dir": str(result.run_dir), "rounds": config.rounds}
@@ -111,7 +118,7 @@ def run(
         stdout.print(str(followed), highlight=False, soft_wrap=True, markup=False)
     if (spent := console.privacy_line(result.privacy)) is not None:
         stdout.print(spent, highlight=False, soft_wrap=True)
-    lost = console.missing_line(result.history)
+    lost = console.missing_line(read_history(path, config.rounds))  # of the whole run, also where it was resumed
     if lost:
         stdout.print(lost, style="yellow")
     console.warned(result.warnings, stdout)

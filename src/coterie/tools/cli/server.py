@@ -156,6 +156,7 @@ def _show(result: Result[Any], config: ServerConfig, path: Path, as_json: bool) 
     from rich.console import Console
 
     from coterie.tools.cli import console
+    from coterie.training.run_directory import read_history
 
     if as_json:
         found = {"run_dir": str(path), "rounds": config.rounds} | console.as_json(result.summary)
@@ -168,7 +169,7 @@ def _show(result: Result[Any], config: ServerConfig, path: Path, as_json: bool) 
     stdout.print(console.results([(config.method.name, result.summary, result.seconds)]))
     if (spent := console.privacy_line(result.privacy)) is not None:
         stdout.print(spent, highlight=False, soft_wrap=True)
-    lost = console.missing_line(result.history)
+    lost = console.missing_line(read_history(path, config.rounds))  # of the whole run, also where it was resumed
     if lost:
         stdout.print(lost, style="yellow")
     console.warned(result.warnings, stdout)
