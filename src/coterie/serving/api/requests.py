@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from coterie.serving.api.limits import Limits
 from coterie.serving.api.problems import RequestError
 
 LONGEST_NAME = 200
+LARGEST = 1e30  # of a number: beyond this, sums in single precision overflow
+MAY_BE_LARGE = re.compile(rb"[0-9][eE]\+?[0-9]{2}|[0-9]{31}")  # what a body with a larger number has in it
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class PredictRequest:
         if (client is None) == (cluster is None):
             given = "neither is given" if client is None else "both are given"
             raise _wrong("client", f"write either client or cluster; {given}")
-        rows, count = _rows(tree["rows"], limits, b"true" in body or b"false" in body)
+        rows, count = _rows(tree["rows"], limits, body)
         return PredictRequest(_text(tree, "run"), client, cluster, rows, count, _flag(tree, "proba"))
 
 
@@ -54,7 +57,7 @@ class AssignRequest:
     def read(body: bytes, limits: Limits) -> AssignRequest:
         """From the body of a request."""
         tree = _object(body, ("run", "rows", "labels", "keep"), ("rows", "labels"))
-        rows, count = _rows(tree["rows"], limits, b"true" in body or b"false" in body)
+        rows, count = _rows(tree["rows"], limits, body)
         labels, keep = tree["labels"], _text(tree, "keep")
         if not isinstance(labels, list):
             raise _wrong("labels", "expected a list, one label for each row")
@@ -87,8 +90,14 @@ def _object(body: bytes, known: Sequence[str], required: Sequence[str]) -> dict[
     return tree
 
 
-def _rows(rows: object, limits: Limits, booleans: bool) -> tuple[Any, int]:
-    """Samples as a list, or as a table {column: values}; and how many there are. booleans: the body may have some."""
+def _rows(rows: object, limits: Limits, body: bytes) -> tuple[Any, int]:
+    """Samples as a list, or as a table {column: values}; and how many there are. body: what they were written in."""
+    if MAY_BE_LARGE.search(body) and _has_large(rows):
+        raise RequestError(
+            f"rows: a number is beyond {LARGEST:g}; are the inputs in the units of the training data?",
+            code="data-not-finite",
+            field="rows",
+        )
     if isinstance(rows, dict):
         if not rows or not all(isinstance(values, list) for values in rows.values()):
             raise _wrong("rows", "expected a list of values for each column: {column: [values]}")
@@ -108,13 +117,21 @@ def _rows(rows: object, limits: Limits, booleans: bool) -> tuple[Any, int]:
         )
     if isinstance(rows, list) and isinstance(rows[0], dict):
         return _columns(rows), count
-    if booleans and isinstance(rows, list) and _has_boolean(rows):
+    if (b"true" in body or b"false" in body) and isinstance(rows, list) and _has_boolean(rows):
         raise RequestError("rows: true and false are not numbers; write 1 and 0", code="data-type", field="rows")
     return rows, count
 
 
 def _has_boolean(rows: list[Any]) -> bool:
     return any(isinstance(one, bool) or (isinstance(one, list) and _has_boolean(one)) for one in rows)
+
+
+def _has_large(rows: object) -> bool:
+    if isinstance(rows, dict):
+        return any(map(_has_large, rows.values()))
+    if isinstance(rows, list):
+        return any(map(_has_large, rows))
+    return isinstance(rows, int | float) and abs(rows) > LARGEST
 
 
 def _columns(rows: list[Any]) -> Mapping[str, list[Any]]:

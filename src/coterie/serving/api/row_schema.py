@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 from coterie.data.encoding import InputColumn, TableScale
 from coterie.data.federation import Federation
+from coterie.serving.api.requests import LARGEST
 from coterie.training.data_record import DataRecord
 from coterie.training.result import Result
 
 Json: TypeAlias = dict[str, Any]  # a JSON Schema, only written here
-LARGEST = 1e30  # beyond this, sums in single precision overflow
 NUMBER: Json = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
 FREE: Json = {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]}
 
