@@ -14,7 +14,15 @@ from local_transport import LocalTransport, groups, transport_of
 from conftest import raises
 from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.tasks import Score
-from coterie.network.protocol.messages import ClientInfo, VisitReply, read_as_server
+from coterie.network.protocol.messages import (
+    ClientInfo,
+    Hello,
+    Refusal,
+    VisitReply,
+    VisitRequest,
+    read_as_client,
+    read_as_server,
+)
 from coterie.network.protocol.per_client import check_answers
 from coterie.network.protocol.wire import Payload, encode
 from coterie.network.server import engine as engine_module
@@ -88,8 +96,8 @@ def test_a_banned_client_with_a_key_is_not_even_asked(tmp_path: Path) -> None:
     names = {f"key {i}": f"hospital-{i}" for i in range(7)}
     made = read(None, [*WORDS, "rounds=3", "network.refusals=1"])
     train_with_clients(transport, made, tmp_path / "run", keys=lambda: names, say=said.append)
-    sent = sum(message.node == 103 for message in transport.sent)
-    assert sent == 2  # who are you, and one training
+    sent = [read_as_client(message.payload) for message in transport.sent if message.node == 103]
+    assert [type(message) for message in sent] == [Hello, VisitRequest, Refusal]  # and told why, once
     assert any("hospital-3: is banned" in line for line in said)
 
 

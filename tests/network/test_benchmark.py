@@ -18,7 +18,7 @@ from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.network.benchmark import Load, Trial, Wire, spread_over, try_out
 from coterie.network.client import worker as desk_module
-from coterie.network.server import engine as engine_module
+from coterie.network.server import exchange as exchange_module
 from coterie.network.server.engine import NetworkEngine
 from coterie.tools.cli import main
 from coterie.tools.cli.bench import app
@@ -166,7 +166,7 @@ def test_whose_seconds_are_whose(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("coterie.network.benchmark.time.thread_time", lambda: now)
     slow(desk_module, "read_as_client", 1)
-    slow(engine_module, "read_as_server", 10)
+    slow(exchange_module, "read_as_server", 10)
     slow(desk_module.ClientWorker, "_carry_out", 100)
     found = try_out(read(None, [*WORDS, "method.name=fedavg"]), 4, SLOW, rounds=2)
     for cost in (found.round, found.evaluation):

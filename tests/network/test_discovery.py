@@ -98,3 +98,26 @@ def test_a_server_that_comes_later_is_waited_for(monkeypatch: pytest.MonkeyPatch
     said: list[str] = []
     find(ServerConnection("127.0.0.1:9", None), 0, said.append)
     assert said == ["nobody answers at 127.0.0.1:9 yet (Connection refused); trying on", "connecting to 127.0.0.1:9"]
+
+
+@pytest.mark.parametrize("gone", ["ca.crt", "anna", "all"])
+def test_a_key_directory_that_is_gone_is_not_an_absent_server(gone: str, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    files, said = client_files(tmp_path), list[str]()
+    for file in files.ca.parent.iterdir():
+        if gone in ("all", file.name):
+            file.unlink()
+    with (
+        listening(lambda _: b"") as server,
+        raises("certificate-missing", match=str(files.ca.parent / ("" if gone == "all" else gone))),
+    ):
+        find(ServerConnection(server, files), 0.02, said.append)
+    assert said == []
+
+
+def test_a_damaged_certificate_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    files = client_files(tmp_path)
+    files.ca.write_text("nothing")
+    with listening(lambda _: b"") as server, raises("certificate-invalid", match=f"{files.ca}: cannot be read"):
+        find(ServerConnection(server, files), 0.02, print)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from coterie.network.flower import guard as module
-from coterie.network.flower.guard import LARGE, PARTS, SMALL, Guard, prompt
+from coterie.network.flower.guard import LARGE, PARTS, SMALL, STRANGER, Guard, prompt
+from coterie.network.security.audit import AuditEntry
 
 
 @pytest.mark.parametrize(
@@ -193,3 +194,37 @@ def test_a_connection_must_ask_for_something() -> None:
     gone.connection_made(gone)
     gone.connection_lost(None)
     assert not gone.timers
+
+
+@pytest.mark.parametrize(
+    ("peer", "marked", "noted"),
+    [
+        ("127.0.0.2", True, ["the server's own test of its guard: not for clients"]),
+        ("127.0.0.2", False, ["not for clients"]),
+        ("127.0.0.1", True, []),
+        ("10.0.0.9", True, ["not for clients"]),  # another machine cannot hide behind the mark
+    ],
+)
+def test_the_servers_own_test_is_marked_in_the_audit_log(peer: str, marked: bool, noted: list[str]) -> None:
+    pytest.importorskip("starlette")
+    found: list[AuditEntry] = []
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("it was let through")
+
+    async def send(message: Any) -> None:
+        """Not looked at."""
+
+    async def nothing() -> Any:
+        return {"type": "http.request"}
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "path": "/v1/control/start-run",
+        "client": (peer, 5),
+        "method": "POST",
+        "headers": [(STRANGER, b"1")] if marked else [],
+    }
+    asyncio.run(Guard(inner, ("127.0.0.1", "::1"), note=found.append)(scope, nothing, send))
+    assert [entry.reason for entry in found] == noted
+    assert all(entry.address == peer for entry in found)

@@ -14,13 +14,21 @@ import torch
 from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
-from coterie.client.answers import FitAnswer, Moment
+from coterie.client.answers import FitAnswer, Moment, VisitResult
 from coterie.core.cohort import Roster
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network.client.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
-from coterie.network.protocol.messages import PROTOCOL, ModelSpec, Refusal, VisitReply, VisitRequest, read_as_server
+from coterie.network.protocol.messages import (
+    PROTOCOL,
+    ModelSpec,
+    Refusal,
+    VisitReply,
+    VisitRequest,
+    read_as_client,
+    read_as_server,
+)
 from coterie.network.protocol.wire import encode
 from coterie.network.server import engine as engine_module
 from coterie.network.server.config import read
@@ -204,7 +212,47 @@ def test_a_federation_in_which_one_client_trusts_nobody(tmp_path: Path, monkeypa
     assert [event.answered for event in found.history] == [4, 4, 3]  # in the third round its budget is spent
     assert "budget is spent" in found.history[2].missing[0].reason
     assert all(m.client == 1 for event in found.history for m in event.unscored)
+    asked = [read_as_client(message.payload) for message in transport.sent if message.node == 101]
+    assert [type(task) for one in asked if isinstance(one, VisitRequest) for task in one.tasks] == [Fit] * 3
+    assert "not asked" in found.history[0].unscored[0].reason
+    assert shy.spent == "this client's privacy budget is spent: it was for 2 visits"
     assert found.clients.ids.tolist() == [0, 2, 3]
+
+
+def test_a_client_that_stores_its_model_is_sent_evaluations_that_it_refuses(tmp_path: Path, monkeypatch: Any) -> None:
+    """It needs the models of one; the numbers stay with it."""
+    monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
+    transport = transport_of(groups(3), tmp_path / "state")
+    shy = transport.workers[101]
+    shy.guard, shy.save_to = PrivacyGuard(LocalPrivacy(epsilon=20.0, visits=9), tmp_path / "shy"), tmp_path / "model"
+    words = ["rounds=1", "model=linear", "network.clients=3", "method=fedavg"]
+    found = train_with_clients(transport, read(None, words), tmp_path / "run")
+    assert (tmp_path / "model" / "client-model.json").is_file()
+    assert ["refuses an evaluation" in m.reason for m in found.history[0].unscored] == [True]
+
+
+def test_nothing_is_computed_for_a_visit_that_nothing_can_pay_for(tmp_path: Path) -> None:
+    made, computed = guard(tmp_path, visits=1), list[bool]()
+
+    def carry_out(tasks: Any) -> VisitResult:
+        computed.append(True)
+        return VisitResult((FitAnswer(1, 0.5, W, None),), {})
+
+    assert made.spent is None
+    made.visit([FIT], Prefers(0), carry_out)  # type: ignore[arg-type]
+    assert made.spent == "this client's privacy budget is spent: it was for 1 visit"
+    with raises("local-privacy", match="budget is spent"):
+        made.visit([FIT], Prefers(0), carry_out)  # type: ignore[arg-type]
+    assert computed == [True]
+
+
+def test_its_user_is_told_what_there_is_and_what_the_server_hears(tmp_path: Path) -> None:
+    one = worker(0, groups(1)[0], tmp_path)
+    assert one.describe() == "c00: 24 training and 12 test samples of shape (6,)"
+    one.guard = guard(tmp_path)
+    assert one.describe() == (
+        "c00: 24 training and 12 test samples of shape (6,); the server is told 1 and 0 (local privacy)"
+    )
 
 
 def test_central_privacy_over_a_network_needs_a_server_that_is_trusted(tmp_path: Path, monkeypatch: Any) -> None:

@@ -60,13 +60,14 @@ def test_messages_arrive() -> None:
     assert read_as_client(encode(Hello(PROTOCOL, "r"))) == Hello(PROTOCOL, "r")
     assert read_as_server(encode(ABOUT)) == ABOUT
     assert read_as_server(encode(Refusal("no data"))) == Refusal("no data")
+    assert read_as_client(encode(Refusal("does not fit"))) == Refusal("does not fit")
     assert repr(read_as_client(encode(request()))) == repr(request())
     report = VisitReply(PROTOCOL, "r", 1, 2, 3, (FitAnswer(5, 0.5, THETA, None), None), 7, True)
     assert repr(read_as_server(encode(report))) == repr(report)
 
 
 def test_a_message_goes_one_way() -> None:
-    for message in (ABOUT, Refusal("x"), (1, 2), All(THETA), None):
+    for message in (ABOUT, (1, 2), All(THETA), None):
         with pytest.raises(WireError):
             read_as_client(encode(message))
     for other in (Hello(PROTOCOL, "r"), request(), FitAnswer(1, 0.0, None, None), "x"):

@@ -101,6 +101,12 @@ def read_local_privacy(text: str) -> LocalPrivacy:
         raise explain(error, "--local-privacy", LocalPrivacy) from None
 
 
+class BudgetSpentError(CoterieError):
+    """There is nothing left that could pay for another visit."""
+
+    code = "local-privacy"
+
+
 class PrivacyGuard:
     """Makes the answers of one client private, and counts its visits in a file that survives it."""
 
@@ -145,6 +151,7 @@ class PrivacyGuard:
         Whether that went well, the server does not learn: what cannot be computed is an update of nothing.
         """
         prepared = self.prepared(tasks, resolver)
+        self.check_budget()  # before anything is computed in vain
         try:
             done = carry_out(prepared)
         except Exception as error:
@@ -152,6 +159,19 @@ class PrivacyGuard:
             keeps = any(isinstance(task, Fit) and _keeps(task) for task in prepared)
             done = VisitResult(tuple(map(_nothing, prepared)), {"nothing": torch.zeros(1)} if keeps else {})
         return dataclasses.replace(done, answers=self.private(prepared, done.answers))
+
+    @property
+    def spent(self) -> str | None:
+        """That no visit is left, in words; None where there is."""
+        many = self.settings.visits
+        if self.visits < many:
+            return None
+        return f"this client's privacy budget is spent: it was for {many} visit{'s' if many != 1 else ''}"
+
+    def check_budget(self) -> None:
+        """An error if no visit is left."""
+        if self.spent is not None:
+            raise BudgetSpentError(self.spent)
 
     def prepared(self, tasks: Sequence[Task | None], resolver: Resolver) -> tuple[Task | None, ...]:
         """The tasks with choices made: a randomised response in place of the best. Others are checked."""
@@ -211,11 +231,7 @@ class PrivacyGuard:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._file.with_suffix(".lock")):
             self.visits = max(self.visits, self._read())
-            if self.visits >= self.settings.visits:
-                raise CoterieError(
-                    f"this client's privacy budget is spent: it was for {self.settings.visits} visits",
-                    code="local-privacy",
-                )
+            self.check_budget()
             self.visits += 1
             found = {"settings": dataclasses.asdict(self.settings), "visits": self.visits}
             found |= {"noise": self.settings.noise, "random": self.settings.random}

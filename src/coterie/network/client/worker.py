@@ -24,7 +24,7 @@ from coterie.core.model import Model
 from coterie.core.registry import MODELS
 from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
-from coterie.network.client.local_privacy import PrivacyGuard
+from coterie.network.client.local_privacy import BudgetSpentError, PrivacyGuard
 from coterie.network.client.saved_model import save_model
 from coterie.network.client.state_store import StateStore, next_version, remove_unused_versions
 from coterie.network.protocol.messages import (
@@ -66,6 +66,8 @@ class ClientWorker:
     allowed: tuple[str, ...] = ()  # what the server may ask beside models and scores: describe
     guard: PrivacyGuard | None = None  # makes everything private that leaves the client, if it was told to
     compute: Compute = HOST  # on this client's own device
+    refused: str | None = None  # why the server does not let it take part, once it has said so
+    spent: str | None = None  # that its privacy budget is spent, once it was asked for more
     _runners: dict[ModelSpec, TaskRunner] = field(default_factory=dict)
 
     @cached_property
@@ -84,7 +86,13 @@ class ClientWorker:
         """The reply to a message; any error becomes a refusal with the reason."""
         try:
             asked = read_as_client(payload, self.limits)
+            if isinstance(asked, Refusal):
+                self.refused = asked.reason
+                return encode(asked)  # heard
             reply = self.info() if isinstance(asked, Hello) else self._prepared(asked) or self._carry_out(asked)
+        except BudgetSpentError as error:
+            self.spent = str(error)
+            return encode(Refusal.of(error))
         except Exception as error:
             refusal = Refusal.of(error)
             self.say(f"refused: {refusal.reason}")
@@ -107,7 +115,17 @@ class ClientWorker:
             version=__version__,
             features=_together(data.features),
             classes=_together(data.class_names),
+            # With local privacy it refuses evaluations, but it may store the model that it is sent for one.
+            evaluations=self.guard is None or self.save_to is not None,
         )
+
+    def describe(self) -> str:
+        """One line for its user: what there is, and what the server is told instead, if that is something else."""
+        info, data = self.info(), self.federation
+        own = len(data.train.numbers), len(data.test.numbers)
+        line = f"{info.name}: {own[0]} training and {own[1]} test samples of shape {info.input_shape}"
+        told = (info.train, info.test)
+        return line if told == own else f"{line}; the server is told {told[0]} and {told[1]} (local privacy)"
 
     def _prepared(self, request: VisitRequest) -> FrozenWanted | None:
         """Build the network, with what is frozen of it; where that is neither here nor in the request, ask for it."""

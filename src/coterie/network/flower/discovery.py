@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coterie.core.errors import CoterieError
-from coterie.network.security.certificates import ClientFiles
+from coterie.network.security.certificates import ClientFiles, client_files
 
 LOOK = 5.0  # seconds in which a server must take a connection, and answer
 AGAIN = 1.0  # seconds between two looks
@@ -47,6 +47,8 @@ def find(to: ServerConnection, patience: float, say: Callable[[str], None]) -> N
 
 def _mismatch(to: ServerConnection) -> str | None:
     """Why this client and the server cannot understand each other, if so; an OSError where nobody is there."""
+    if to.files is not None:
+        client_files(to.files.ca.parent)  # the directory may be gone since it was first read
     host, _, port = to.server.rpartition(":")
     host = host.strip("[]")
     with socket.create_connection((host, int(port)), timeout=LOOK) as line:
@@ -68,7 +70,14 @@ def _plaintext(line: socket.socket, server: str) -> str | None:
 
 def _tls(line: socket.socket, host: str, to: ServerConnection) -> str | None:
     assert to.files is not None
-    context = ssl.create_default_context(cafile=str(to.files.ca))
+    try:
+        context = ssl.create_default_context(cafile=str(to.files.ca))
+    except OSError as error:  # a missing or damaged file is not an absent server
+        raise CoterieError(
+            f"{to.files.ca}: cannot be read ({error.strerror or error}); ask for the whole directory again (NAME, "
+            "NAME.pub and ca.crt)",
+            code="certificate-invalid",
+        ) from None
     try:
         with context.wrap_socket(line, server_hostname=host):
             return None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import datetime
+import ipaddress
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -34,7 +35,10 @@ PIECE = 30.0  # seconds between two pieces of a request
 WHOLE = 600.0  # seconds for all of it; 30 kB/s will do
 REQUESTS = 100.0  # a second that a client may send
 FAILURES = 5.0  # a second that an address may cause before it is asked for a key first
-STRANGER = b"x-coterie-stranger"  # a header: treat this request as if it came from another machine
+# A header: treat this request as if it came from another machine. It is heeded from this machine only, or whoever sent
+# it would not be written down as who he is.
+STRANGER = b"x-coterie-stranger"
+OWN_TEST = "the server's own test of its guard"  # before a reason in the audit log
 REFUSED = range(400, 500)  # statuses
 
 
@@ -63,7 +67,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         path, peer = str(scope["path"]), (scope.get("client") or ("", 0))[0]
-        if any(name.lower() == STRANGER for name, _ in scope["headers"]):
+        if peer in self.local and _is_marked(scope):
             peer = ""
         if path == HERE:
             await _answer(scope, receive, send, "yes", 200)
@@ -104,7 +108,8 @@ class Guard:
         return None if self.clients.take(f"{place(peer)} {who}") else ("too many requests", 503)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, peer: str, why: str, status: int) -> None:
-        self._failed(str(scope["path"]), peer, why, status)
+        told = f"{OWN_TEST}: {why}" if _is_marked(scope) and _is_loopback(peer) else why
+        self._failed(str(scope["path"]), peer, told, status)
         await _answer(scope, receive, send, why, status)
 
     def _watched(self, path: str, peer: str, send: Send) -> Send:
@@ -132,6 +137,18 @@ class Guard:
             return SMALL
         keys = getattr(scope["app"].state, "enable_supernode_auth", False)
         return LARGE if not keys or await asyncio.to_thread(has_key, scope) else SMALL
+
+
+def _is_marked(scope: Scope) -> bool:
+    return any(name.lower() == STRANGER for name, _ in scope["headers"])
+
+
+def _is_loopback(peer: str) -> bool:
+    """Whether it is an address of this machine itself, which no other machine can use."""
+    try:
+        return ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False
 
 
 def has_key(scope: Scope) -> bool:

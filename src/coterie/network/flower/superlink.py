@@ -221,11 +221,11 @@ def check_guard(at: Address) -> None:
             f"the guard in front of the SuperLink does not answer (HTTP {status}): {fix}", code="network-process-failed"
         )
     statuses = [as_stranger]
-    # As another machine would ask, really; not every system has a second address to ask from.
+    # As another machine would ask, really; not every system has a second address for it. Marked for the audit log.
     if ":" not in at.host:
         stranger = httpx.HTTPTransport(verify=context, local_address="127.0.0.2")
         with httpx.Client(transport=stranger, timeout=CALL[1], trust_env=False) as client, suppress(httpx.ConnectError):
-            statuses.append(client.post(f"{url}{CONTROL}").status_code)
+            statuses.append(client.post(f"{url}{CONTROL}", headers={guard.STRANGER.decode(): "1"}).status_code)
     for status in statuses:
         if status != httpx.codes.FORBIDDEN:
             raise CoterieError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import threading
 import time
@@ -29,6 +30,7 @@ PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
 POLL = 2.0  # seconds between two checks for a message, if the SuperNode does not notify
 ACTIVE = 60.0  # seconds a server has at least to admit a client after accepting its connection
 AGAIN = 3.0  # seconds before a SuperNode is started again
+LINGER = 3.0  # seconds, and those between two looks, in which a SuperNode takes the last answer to the server
 START = 120.0  # seconds a SuperNode has to listen
 PATIENCE = 3.0  # seconds in which the SuperNode must answer
 WRONG_SERVER = "CERTIFICATE_VERIFY_FAILED"  # what a SuperNode says where the CA does not vouch for the server
@@ -45,12 +47,15 @@ def run_client(
     patience: float = REFUSED_FOR,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Answer the server's messages until this process is ended. A SuperNode that ends is started again.
+    """Answer the server's messages until this process is ended, the server refuses this client, or its privacy
+    budget is spent. A SuperNode that ends is started again.
 
     patience: seconds to try again if the server does not admit this client.
     """
-    info = worker.info()  # a mistake in the data is reported before anything is sent
-    say(f"{info.name}: {info.train} training and {info.test} test samples of shape {info.input_shape}")
+    say(worker.describe())  # a mistake in the data is reported before anything is sent
+    if worker.guard is not None and worker.guard.spent:
+        say(f"{worker.guard.spent}; it takes no part")
+        return
     at = Address("127.0.0.1", port or processes.free_port(), None)
     refused: float | None = None  # since when
     while True:
@@ -60,15 +65,28 @@ def run_client(
         try:
             processes.wait_for_port(process, at, home, PROGRAM, START)
             admission = _Admission(home, to.server, max(patience, ACTIVE))
-            answered = _answer(process, at, secret.read_bytes(), worker, notifier, admission)
+            answered = _answer(process, at, secret.read_bytes(), worker, notifier, admission, to.look + LINGER)
         finally:
             processes.stop(process)
             notifier.close()
             secret.unlink(missing_ok=True)
+        if worker.refused is not None:
+            raise CoterieError(
+                f"the server at {to.server} refuses this client: {worker.refused}", code="network-refused"
+            )
+        if worker.spent is not None:
+            say(f"{worker.spent}; it has left")
+            return
         said = processes.last_words(home, PROGRAM)
         refused = (refused or time.monotonic()) if NOT_ADMITTED in said and not answered else None
-        if WRONG_SERVER in said or (refused is not None and time.monotonic() - refused > patience):
+        if WRONG_SERVER in said:
             raise CoterieError(f"the server at {to.server} does not admit this client: {said}", code="network-refused")
+        if refused is not None and time.monotonic() - refused > patience:
+            raise CoterieError(
+                f"the server at {to.server} does not admit this client: its key is not, or no longer, known there "
+                f"(revoked, replaced or expired), or another process uses it. Flower says: {said}",
+                code="network-refused",
+            )
         if refused is not None:
             say("not admitted yet (unknown key, or the server waits for this client's last process); trying again")
         else:
@@ -119,12 +137,16 @@ def _answer(
     worker: ClientWorker,
     notifier: MessageNotifier,
     admission: _Admission,
+    linger: float,
 ) -> int:
-    """Message after message, until the SuperNode ends; returns how many there were."""
-    handler = _MessageHandler(worker, at)
+    """Message after message, until the SuperNode ends, or so many seconds after the last one that is answered; returns
+    how many there were."""
+    handler, over = _MessageHandler(worker, at), math.inf
     with processes.talking(at, PATIENCE, *processes.for_tasks(secret)) as client:
-        while process.poll() is None:
+        while process.poll() is None and time.monotonic() < over:
             admission.check()
+            if over == math.inf and (worker.refused is not None or worker.spent is not None):
+                over = time.monotonic() + linger
             with suppress(httpx.HTTPError):  # the SuperNode has ended, or is about to
                 taken = processes.acquire(client, TASK)
                 if taken is not None:

@@ -1,4 +1,4 @@
-"""The messages between server and client: Hello and ClientInfo, VisitRequest and VisitReply, or a Refusal.
+"""The messages between server and client: Hello and ClientInfo, VisitRequest and VisitReply, or a Refusal of either.
 
 What is frozen of a network is not sent with its models. A client builds the network and compares the hash; if it
 differs, the client answers a VisitRequest with FrozenWanted, and gets the request again with the frozen part, once.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from coterie.core.model import Shaped
     from coterie.training.config import Named
 
-PROTOCOL = 5  # both sides must have the same; Hello and Refusal are the same in all versions
+PROTOCOL = 6  # both sides must have the same; Hello and Refusal are the same in all versions
 HASH = re.compile(r"|[0-9a-f]{64}")  # SHA-256
 NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}")  # dots alone are names of directories
 REASON = 500  # characters
@@ -98,6 +98,7 @@ class ClientInfo:
     version: str  # of coterie
     features: str = ""  # the names of the inputs, if they have names; a fingerprint if these are long
     classes: str = ""  # the same for the classes
+    evaluations: bool = True  # False: it refuses them all, so it need not be asked
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -200,7 +201,7 @@ class FrozenWanted:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Client to server: the request failed, and why, in one line."""
+    """Why not, in one line. Client to server: the request failed. Server to client: it may not take part."""
 
     reason: str
 
@@ -216,7 +217,7 @@ class Refusal:
 
 
 TO_CLIENT: tuple[type, ...] = (
-    *(Hello, VisitRequest, ModelSpec, Moment, Fit, Score, Evaluate, Describe, Local, ByClient),
+    *(Hello, VisitRequest, Refusal, ModelSpec, Moment, Fit, Score, Evaluate, Describe, Local, ByClient),
     *(All, Row, Pick, Best, Mix, Own, Personal, Estimated, Posterior),
 )
 TO_SERVER: tuple[type, ...] = (
@@ -228,14 +229,15 @@ TO_SERVER: tuple[type, ...] = (
 FromClient: TypeAlias = ClientInfo | VisitReply | FrozenWanted | Refusal
 
 
-def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRequest:
+def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRequest | Refusal:
     """Decode and check a message of the server."""
     found = decode(payload, TO_CLIENT, limits)
-    if not isinstance(found, Hello | VisitRequest):
+    if not isinstance(found, Hello | VisitRequest | Refusal):
         raise WireError(
-            f"a server sends a Hello or a VisitRequest, not a {type(found).__name__}", code="wire-unexpected"
+            f"a server sends a Hello, a VisitRequest or a Refusal, not a {type(found).__name__}", code="wire-unexpected"
         )
-    _same_protocol(found.protocol, "server")
+    if not isinstance(found, Refusal):
+        _same_protocol(found.protocol, "server")
     return found
 
 

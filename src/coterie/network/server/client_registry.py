@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from coterie.core.types import Kind
 from coterie.network.protocol.messages import ClientInfo
 
 FILE = "members.json"
+MANY = 8  # names in a message
+
+_Kind: TypeAlias = tuple[tuple[int, ...], Kind, str, str]  # inputs, task, features and classes of a client's data
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class RegisteredClient:
     name: str
     train: int  # samples
     test: int
+    evaluations: bool = True  # whether it is to be asked for them
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,7 @@ class Shape:
 
     def differs(self, info: ClientInfo) -> str | None:
         """How a client's data differs in kind, if it does."""
-        mine, theirs = self.common, common(info)
-        if mine == theirs:
-            return None
-        i = next(i for i in range(len(mine)) if mine[i] != theirs[i])
-        what = ("inputs", "task", "features", "classes")[i]
-        return f"its {what}: {theirs[i] or 'no names'}; this federation's: {mine[i] or 'no names'}"
+        return _difference(common(info), self.common)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -65,7 +65,7 @@ class Shape:
         return _names(self.classes, self.outputs)
 
     @property
-    def common(self) -> tuple[object, ...]:
+    def common(self) -> _Kind:
         """What all have in common."""
         return self.input_shape, self.kind, self.features, self.classes
 
@@ -77,9 +77,53 @@ def _names(text: str, many: int) -> tuple[str, ...] | None:
     return found if text and not fingerprint and len(found) == many else None
 
 
-def common(info: ClientInfo) -> tuple[object, ...]:
+def common(info: ClientInfo) -> _Kind:
     """What a client must have in common with the others."""
     return info.input_shape, info.kind, info.features, info.classes
+
+
+def describe_kinds(infos: Iterable[ClientInfo]) -> str:
+    """Which kinds of data there are, who has which, and how each differs from the most frequent; empty if it is one."""
+    kinds = _by_kind(infos)
+    most = max(kinds, key=lambda kind: len(kinds[kind]), default=None)
+    if most is None or len(kinds) == 1:
+        return ""
+    parts = [f"{_some([info.name for info in kinds[most]])}: inputs {most[0]}, {most[1]}"]
+    for kind in kinds:
+        differs = _difference(kind, most, "those")
+        if differs is not None:
+            parts.append(f"{_some([info.name for info in kinds[kind]])}: {differs}")
+    return "; ".join(parts)
+
+
+def _by_kind(infos: Iterable[ClientInfo]) -> dict[_Kind, list[ClientInfo]]:
+    kinds: dict[_Kind, list[ClientInfo]] = {}
+    for info in sorted(infos, key=lambda info: info.name):
+        kinds.setdefault(common(info), []).append(info)
+    return kinds
+
+
+def _difference(theirs: _Kind, mine: _Kind, whose: str = "this federation's") -> str | None:
+    """How one kind of data differs from another, if it does."""
+    if mine == theirs:
+        return None
+    i = next(i for i in range(len(mine)) if mine[i] != theirs[i])
+    what = ("inputs", "task", "features", "classes")[i]
+    here, there = (_names(kind[2], kind[0][0] if len(kind[0]) == 1 else 0) for kind in (theirs, mine))
+    if what not in ("inputs", "features") or here is None or there is None:
+        return f"its {what}: {theirs[i] or 'no names'}; {whose}: {mine[i] or 'no names'}"
+    lacks, more = ([name for name in one if name not in other] for one, other in ((there, here), (here, there)))
+    found = [f"without {_some(lacks)}"] * bool(lacks) + [f"with {_some(more)} besides"] * bool(more)
+    if not found:
+        found = [f"in another order: {_some(here)}; {whose}: {_some(there)}"]
+    sizes = f": {theirs[0]}; {whose}: {mine[0]}" if what == "inputs" else ""
+    return f"its {what}{sizes}; {' and '.join(found)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many names."""
+    more = len(names) - MANY
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:MANY])} and {more} others"
 
 
 @dataclass(frozen=True)
@@ -177,7 +221,7 @@ class ClientRegistry:
         self.here = {client: node for client, node in self.here.items() if node in nodes}
 
     def _id_of(self, info: ClientInfo) -> int:
-        member = RegisteredClient(info.name, info.train, info.test)
+        member = RegisteredClient(info.name, info.train, info.test, info.evaluations)
         for client, old in enumerate(self.known):
             if old.name == info.name:
                 self.known[client] = member
@@ -197,9 +241,7 @@ class ClientRegistry:
 
     def agree_on_shape(self, infos: Mapping[int, ClientInfo], enough: int, outputs: int | None) -> bool:
         """Find the kind of data that enough of the first clients have in common; returns whether there is one."""
-        kinds: dict[tuple[object, ...], list[ClientInfo]] = {}
-        for info in sorted(infos.values(), key=lambda info: info.name):
-            kinds.setdefault(common(info), []).append(info)
+        kinds = _by_kind(infos.values())
         most = max(kinds.values(), key=len, default=[])
         if len({info.name for info in most}) < enough:
             return False
