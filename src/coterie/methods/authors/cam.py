@@ -8,8 +8,8 @@ started from the choice of the round before; this is not implemented.
 that round starts from their own warm models.
 
 `order="global_first"` is unstable, probably because a cluster model is trained to complement its client's own copy of
-Theta_g, and then used with the mean of all copies. On Fashion-MNIST with momentum 0.9 (20 clients) its loss rose from
-0.42 to 9.96, where that of `simultaneous` fell from 0.34 to 0.28.
+Theta_g, and then used with the mean of all copies. On Fashion-MNIST with momentum 0.9 (20 clients, 20 rounds, seed 0)
+it ended with 18.7 %, `simultaneous` with 93.9 % and `cluster_first` with 94.0 % (`coterie reproduce cam-order`).
 """
 
 from __future__ import annotations
