@@ -49,8 +49,8 @@ DIVERGES = (
     "model is fitted to its client's own copy of the global model and is then used with the mean of all copies. With "
     "200 clients of Fashion-MNIST only the authors' order was tried: in its first run, with momentum, accuracy fell "
     "from 83 % after 10 rounds to 31 % after 50, where it was stopped; fesem-cam-authors is without momentum, as in "
-    "the authors' launch file of 2023, a choice made after looking at test accuracy of one seed. It is to be compared with "
-    "fesem-plain, which has no momentum either."
+    "the authors' launch file of 2023, a choice made after looking at test accuracy of one seed. It is to be compared "
+    "with fesem-plain, which has no momentum either."
 )
 
 
