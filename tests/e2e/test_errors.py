@@ -201,11 +201,11 @@ def test_a_module_that_does_not_import(kind: str, text: str, shell: commandline.
     assert set(snapshot(shell.cwd)) == {"does_not_import.py"}
 
 
-@pytest.mark.parametrize("out", ["taken", "taken/file"])
-def test_a_run_directory_that_exists(out: str, shell: commandline.Shell) -> None:
+@pytest.mark.parametrize(("out", "why"), [("taken", "exists"), ("taken/file", "is a file; name a directory")])
+def test_a_run_directory_that_exists(out: str, why: str, shell: commandline.Shell) -> None:
     (shell.cwd / "taken").mkdir()
     (shell.cwd / "taken" / "file").write_text("mine")
-    refused(shell("run", *commandline.QUICK, "--out", out), out, "exists")
+    refused(shell("run", *commandline.QUICK, "--out", out), out, why)
     assert snapshot(shell.cwd) == {"taken/file": b"mine"}
 
 
@@ -432,7 +432,7 @@ def test_owners_that_all_have_too_little(shell: commandline.Shell) -> None:
     rows = "\n".join(f"{i / 7:.3f},{i % 2},{i}" for i in range(12))
     (shell.cwd / "single.csv").write_text(f"a,y,client\n{rows}\n", encoding="utf-8")
     said = shell("run", "data.name=csv", "data.path=single.csv", "data.y=y", "data.client=client", "rounds=1")
-    refused(said, "data.partition.at_least", "none of the 12 owners", "the most is 1")
+    refused(said, "data.partition.at_least", "none of the 12 clients", "the most is 1")
 
 
 def test_the_own_data_would_do(shell: commandline.Shell) -> None:
