@@ -70,12 +70,7 @@ def run_client(
             processes.stop(process)
             notifier.close()
             secret.unlink(missing_ok=True)
-        if worker.refused is not None:
-            raise CoterieError(
-                f"the server at {to.server} refuses this client: {worker.refused}", code="network-refused"
-            )
-        if worker.spent is not None:
-            say(f"{worker.spent}; it has left")
+        if _has_left(worker, to, say):
             return
         said = processes.last_words(home, PROGRAM)
         refused = (refused or time.monotonic()) if NOT_ADMITTED in said and not answered else None
@@ -92,6 +87,15 @@ def run_client(
         else:
             say(f"the SuperNode ended ({said}); starting it again")
         time.sleep(AGAIN)
+
+
+def _has_left(worker: ClientWorker, to: ServerConnection, say: Callable[[str], None]) -> bool:
+    """Whether the client takes no further part since its privacy budget is spent. Raises if the server refuses it."""
+    if worker.refused is not None:
+        raise CoterieError(f"the server at {to.server} refuses this client: {worker.refused}", code="network-refused")
+    if worker.spent is not None:
+        say(f"{worker.spent}; it has left")
+    return worker.spent is not None
 
 
 @dataclass
