@@ -33,9 +33,9 @@ which are like those of the list; from then on, one half of the federations is f
   the last three rounds, then over seeds. A run that diverges scores 0.
 - **Budget:** local steps of each model that is trained. Ditto, StoCFL and CAM train two models per visit, FedEM three;
   Halves, StoCFL, FedGroup and `k: auto` train beside it to find clusters. The column *cost* has the seconds of a run
-  in those of FedAvg; runs were made at different times, some on a busy machine and some on a quiet one, so it says little between
-  newer contenders and the others. FeSEM-CAM's warm-up is taken from its rounds. StoCFL represents clients by ten steps
-  of full batches, as its authors' code does.
+  in those of FedAvg; runs were made at different times, some on a busy machine and some on a quiet one, so it says
+  little between newer contenders and the others. FeSEM-CAM's warm-up is taken from its rounds. StoCFL represents
+  clients by ten steps of full batches, as its authors' code does.
 - **Newer:** methods that came to the library after this list was fixed. They are told nothing either: each finds its
   number of clusters by `k: auto` or by its own rule (`-elbow`, `-silhouette`), but for PACFL, which has its default of
   4 (the truth on six of the federations), and FedRC, which has its default of three components and is not run on the
