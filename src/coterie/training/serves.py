@@ -80,7 +80,8 @@ class Serves:
 def serving_model(task: Evaluate) -> ServingModel:
     """What a method's predictor gives to clients."""
     owns = [ref for ref in task.models if isinstance(ref, Own)]
-    centers = max((len(node.centers) for ref in task.models for node in walk(ref) if _of_clusters(node)), default=0)
+    inside = [node for ref in task.models for node in walk(ref) if isinstance(node, Pick | Best | Mix | Estimated)]
+    centers = max((len(node.centers) for node in inside), default=0)
     section = next((found.section for ref in task.models if (found := personal_of(ref)) is not None), "")
     default = owns[0].default if owns else None
     newcomer: ServingKind = _kind(Evaluate((default,))) if default is not None else _kind(task)
@@ -91,10 +92,6 @@ def serving_model(task: Evaluate) -> ServingModel:
         clusters=len(task.models) if mixes else centers,
         section=section if isinstance(section, str) else ", ".join(section),
     )
-
-
-def _of_clusters(node: object) -> bool:
-    return isinstance(node, Pick | Best | Mix | Estimated)
 
 
 def _kind(task: Evaluate) -> ServingKind:
