@@ -288,7 +288,7 @@ def test_it_ends_with_a_conclusion() -> None:
     found = said(("halves", [0.92, 0.93, 0.91]), ("ditto", [0.921, 0.928, 0.91]), ("local", [0.90, 0.909, 0.889]))
     wanted = "halves and ditto are within noise of each other; local is 2.1 points worse (p < 0.001)."
     assert found.words == wanted
-    assert (found.best, found.as_good) == (0, {1})
+    assert (found.best, found.as_good) == (0, frozenset({1}))
     text = drawn(
         Comparison(
             [

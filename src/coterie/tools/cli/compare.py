@@ -336,6 +336,7 @@ OF_LOSSES = {  # the same where clients are scored by their loss
     "gain": Column("gain", "gain", better=max),
 }
 EXACT = ("clusters", "ari", "nmi")  # a deviation of 0 is not shown
+BARE = ("seconds",)  # nor any of these
 
 
 def spreads(row: Compared) -> dict[str, Spread]:
@@ -469,7 +470,7 @@ def _texts(column: Column, numbers: Sequence[Mapping[str, Spread]]) -> list[str]
         text = mean
         if one is not None and column.key == "clusters" and not one.std:
             text = f"{one.mean:g}"
-        elif one is not None and one.std is not None and (one.std or column.key not in EXACT):
+        elif one is not None and one.std is not None and column.key not in (EXACT if not one.std else BARE):
             text = f"{mean} ± {fixed(column.factor * one.std, digits)}"
         cells.append(f"[bold]{text}[/]" if mean == best else text)
     return cells

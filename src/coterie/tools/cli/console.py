@@ -198,11 +198,11 @@ def stacked(
         (max(Text.from_markup(cell).cell_len for cell in (title, *cells)), title, cells) for title, cells in columns
     ]
     while waiting:
-        table, left = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)), width - taken - 2
+        table, left = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)), width - taken - 2
         table.add_column(first, overflow="fold", min_width=taken)
         here = list[tuple[int, str, Sequence[str]]]()
-        while waiting and (not here or left >= waiting[0][0] + 3):
-            left -= waiting[0][0] + 3
+        while waiting and (not here or left >= waiting[0][0] + 2):
+            left -= waiting[0][0] + 2
             here.append(waiting.pop(0))
         for _, title, _ in here:
             table.add_column(title, justify="right", no_wrap=True)
