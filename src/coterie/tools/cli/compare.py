@@ -18,7 +18,7 @@ import typer
 
 from coterie.core import processes
 from coterie.core.errors import CoterieError
-from coterie.tools.cli.options import AsJson
+from coterie.tools.cli.options import AsJson, Trust
 from coterie.training.trust import named_code
 
 BESIDE = 60  # columns of a terminal that a bar takes up, without the names of runs
@@ -46,6 +46,7 @@ GridOut = Annotated[
 def compare(
     words: GridWords = None,
     out: GridOut = None,
+    trust: Trust = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each; as many as cores.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,12 +57,13 @@ def compare(
     from rich.console import Console
 
     from coterie.core.hardware import cores
+    from coterie.core.registry import Consent
     from coterie.tools.experiments.grid import plan, state_of
     from coterie.training.config import split_words
     from coterie.training.run_directory import free_directory
 
     stderr = Console(stderr=True, quiet=as_json)
-    grid = plan(*split_words(words or []))
+    grid = plan(*split_words(words or []), Consent(frozenset(trust or ())))
     place = out or free_directory("compare")
     states = {run: state_of(run, place) for run in grid.runs}
     for note in grid.notes:
@@ -145,12 +147,12 @@ def _command(run: Planned, out: Path, asked: Path) -> list[str]:
 
     path = run.path(out)
     words = ["--resume", str(path)]
-    for _, name in named_code(run.config.dump()):  # what this command was told to run, it may go on with
-        words += ["--trust", name]
     if not (path / "config.yaml").is_file():
         file = asked / f"{len(list(asked.iterdir()))}.yaml"
         file.write_text(yaml.safe_dump(run.config.dump(), sort_keys=False), encoding="utf-8")
         words = [str(file), "--out", str(path)]
+    for _, name in named_code(run.config.dump()):  # what this command was told to run, it may go on with
+        words += ["--trust", name]
     return ["-m", "coterie.tools.cli.main", "run", *words, "--json"]
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.core.errors import CoterieError
+from coterie.core.registry import Consent
 from coterie.tools.experiments.grid import flat, knows, names_first
 from coterie.training.build import build_method, resolved
-from coterie.training.config import read
+from coterie.training.config import RunConfig, read
 
 VALIDATION = 0.2  # share of each client's training samples that trials are scored on
 Metric = Literal["accuracy", "macro_f1", "loss", "ari"]
@@ -51,12 +52,17 @@ class Task:
     axes: tuple[Axis, ...]
     metric: Metric
     prune: bool = False
+    trusted: tuple[str, ...] = ()  # code of the user's own that the file names
 
     @property
     def searched(self) -> tuple[str, ...]:
         """The words of all trials: without validation samples of its own choice, a fifth of the training samples."""
-        share = read(self.file, self.words).validation
+        share = self.read(self.words).validation
         return self.words if share else (*self.words, f"validation={VALIDATION}")
+
+    def read(self, words: Sequence[str]) -> RunConfig:
+        """The configuration, changed by these words."""
+        return read(self.file, words, consent=Consent(frozenset(self.trusted)))
 
     @property
     def direction(self) -> Literal["minimize", "maximize"]:
@@ -98,13 +104,13 @@ def check(task: Task) -> None:
 
 
 def _validate(task: Task, words: Sequence[str]) -> None:
-    config = read(task.file, [*task.words, *words])
+    config = task.read([*task.words, *words])
     resolved(config, build_method(config))
 
 
 def draw(task: Task, suggest: Any) -> tuple[str, ...]:
     """One point of the space, as words; `suggest` is Optuna's trial. A key that the drawn method lacks is left out."""
-    base, words = read(task.file, task.words), []
+    base, words = task.read(task.words), []
     names: dict[str, str] = {}
     for axis in sorted(task.axes, key=lambda axis: names_first(axis.key)):
         if knows(axis.key, names, base) is False:
@@ -127,7 +133,7 @@ def _text(over: Range, value: float) -> str:
 
 def about(task: Task) -> dict[str, Any]:
     """What must agree for a study to be of this task."""
-    config = read(task.file, task.searched).dump()
+    config = task.read(task.searched).dump()
     del config["checkpoint_every"]
     axes = {axis.key: dataclasses.asdict(axis.over) for axis in task.axes}
     return {"metric": task.metric, "over": axes, "config": config, "scored_on": "validation"}

@@ -23,7 +23,6 @@ from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.tools.experiments.search_space import Task, about, changed, check, draw
 from coterie.tools.experiments.trial import NAME, Trial, Watch, command, end, needed, perform, pruner, quiet, storage
-from coterie.training.config import read
 from coterie.training.execute import execute
 
 
@@ -147,7 +146,7 @@ class Study:
     def winner(self, best: Trial, watch: Watch) -> Winner:
         """The best configuration trained once more as `coterie run` does it, and scored on the test samples."""
         path = self.out / f"best-{best.number:04d}"
-        config = read(self.task.file, [*self.task.words, *best.words])
+        config = self.task.read([*self.task.words, *best.words])
         with watch(best.number) as listen:
             result = execute(config, path, resume=(path / "config.yaml").is_file(), listeners=[listen])
         return Winner(path, result.summary)

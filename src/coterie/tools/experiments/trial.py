@@ -26,7 +26,6 @@ from coterie.core.errors import CoterieError, StoppedError
 from coterie.core.metrics import Summary
 from coterie.core.processes import end_with_parent, import_from_here_last
 from coterie.tools.experiments.search_space import Metric, Task
-from coterie.training.config import read
 from coterie.training.events import Event, Listener, RoundDone
 from coterie.training.execute import execute
 
@@ -73,7 +72,7 @@ def perform(
     try:
         if words is None:
             raise CoterieError("interrupted before it was drawn", code="sweep-interrupted")
-        config = read(task.file, [*task.searched, *words])
+        config = task.read([*task.searched, *words])
         with watch(number) as listen:
             listeners = [listen, _reporter(task.metric, drawn)]
             begun = (path / "config.yaml").is_file()
@@ -148,7 +147,7 @@ def main() -> None:
     import_from_here_last()
     out, number, what = Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     file = what["file"] and Path(what["file"])
-    task = Task(file, tuple(what["words"]), (), what["metric"], what["prune"])
+    task = Task(file, tuple(what["words"]), (), what["metric"], what["prune"], tuple(what["trusted"]))
     optuna = needed()
     with quiet():
         study = optuna.load_study(study_name=NAME, storage=storage(out), pruner=pruner(task))
