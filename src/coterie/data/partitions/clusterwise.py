@@ -284,8 +284,7 @@ class Hybrid:
     components: ClassVar[Mapping[str, Catalogue]] = {"other": DATASETS}
 
     clients: PositiveInt = 40
-    # A data set: its name, {name: ..., its parameters}, or the object.
-    other: str | dict[str, Any] | Dataset | Callable[..., Any] = "fashion-mnist"
+    other: str | dict[str, Any] | Dataset | Callable[..., Any] = "fashion-mnist"  # a data set, or {name: ..., ...}
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:

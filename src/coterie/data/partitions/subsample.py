@@ -25,8 +25,7 @@ class Subsample:
     paper: ClassVar[str] = "this library"
     components: ClassVar[Mapping[str, Catalogue]] = {"partition": PARTITIONS}
 
-    # Of what was drawn: its name, {name: ..., its parameters}, or the object.
-    partition: str | dict[str, Any] | Callable[..., Any] = "iid"
+    partition: str | dict[str, Any] | Callable[..., Any] = "iid"  # of what was drawn: its name, or {name: ..., ...}
     samples: PositiveInt = 1000  # of the training set; of all samples, where there is no official test set
     test_samples: PositiveInt | None = None  # of the official test set; None: all of it
 
