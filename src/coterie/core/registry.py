@@ -37,8 +37,8 @@ class Consent:
     """
 
     names: frozenset[str] = frozenset()  # typed, or allowed by --trust
-    anything: bool = False
     beside: Path | None = None  # the folder of a configuration file: modules in it are of the file's author
+    anything: bool = False
     source: str = ""  # where the names come from, for messages: runs/a/config.yaml
     how: str = "--trust {name}"  # what to write instead
 
@@ -178,8 +178,9 @@ class Catalogue:
         """The only importer of a name. Without consent nothing is imported, and nothing unexpected is ever called."""
         module, _, attribute = place.partition(":")
         key = f"{self.kind}.{self.key}"
+        beside = consent.lies_beside(module)
         allowed = consent.anything or place in consent.names
-        if not allowed and not consent.lies_beside(module):
+        if not allowed and not beside:
             raise consent.refusal(key, place)
         try:
             found = importlib.import_module(module)
