@@ -137,7 +137,7 @@ def test_contrasts_by_hand() -> None:
     assert second.labels[0].here == 0
     assert (first.inputs[0].here, first.inputs[0].everywhere) == (1, 1)
     assert (second.inputs[0].here, second.inputs[0].deviations) == (1, 0)
-    said = "Cluster 1: label 0 0 % (all: 50 %); label 1 100 % (all: 50 %). Inputs: input 0 +0.00 deviations."
+    said = "Cluster 1: label 0 0 % (all: 50 %); label 1 100 % (all: 50 %)."  # and not its input, which is as everywhere
     assert contrast(second) == said
 
 
@@ -146,13 +146,14 @@ def test_what_a_contrast_means(four: Inspection) -> None:
     from coterie.training.contrast import Contrast, Difference
 
     assert compared(four)[-1].endswith("the clusters differ in how the two go together.")
+    assert compared(four)[0] == "Cluster 0: labels and inputs as everywhere."
     assert compared(dataclasses.replace(four, contrasts=None)) == []
     labels = Contrast(0, (Difference("label 1", 0.9, 0.5, 0.0),), (Difference("age", 1.0, 1.0, 0.1),))
     assert "compare with fedavg" in compared(dataclasses.replace(four, contrasts=(labels,)))[-1]
     inputs = dataclasses.replace(labels, inputs=(Difference("age", 2.0, 1.0, 0.6),))
     said = compared(dataclasses.replace(four, contrasts=(inputs,)))
     assert said == [
-        "Cluster 0: label 1 90 % (all: 50 %). Inputs: age +0.60 deviations.",
+        "Cluster 0: label 1 90 % (all: 50 %); inputs: age +0.60 deviations.",
         "The clusters have different inputs and different shares of labels.",
     ]
 

@@ -124,9 +124,18 @@ def compared(found: Inspection) -> list[str]:
 
 def contrast(found: Contrast) -> str:
     """What distinguishes a cluster, in a line."""
-    labels = "; ".join(_label(one) for one in found.labels)
-    inputs = "; ".join(f"{one.what} {one.deviations:+.2f} deviations" for one in found.inputs)
-    return f"Cluster {found.cluster}: {labels}" + (f". Inputs: {inputs}." if inputs else ".")
+    return f"Cluster {found.cluster}: {differences(found) or 'labels and inputs as everywhere'}."
+
+
+def differences(found: Contrast) -> str:
+    """What a cluster has more or less of than everybody; differences that are too small to matter are left out."""
+    labels = "; ".join(_label(one) for one in found.labels if _tells(one))
+    inputs = "; ".join(f"{one.what} {one.deviations:+.2f} deviations" for one in found.inputs if _tells(one))
+    return "; ".join(([labels] if labels else []) + ([f"inputs: {inputs}"] if inputs else []))
+
+
+def _tells(one: Difference) -> bool:
+    return abs(one.deviations) >= DEVIATIONS if one.deviations else abs(one.here - one.everywhere) >= SHARE
 
 
 def _label(one: Difference) -> str:
