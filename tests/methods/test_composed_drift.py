@@ -13,9 +13,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted
-from coterie.methods.composed import Composed
-from coterie.methods.composed_drift import LOOK, followed, looked
-from coterie.methods.composed_kit import Kit
+from coterie.methods.composed import LOOK, Composed, Kit, followed, looked
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})
 IDS = torch.tensor([2, 5, 8])

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.clustering.kmeans import fresh_kmeans, nearest
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
 from coterie.clustering.labels import cheapest_names
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
@@ -38,10 +38,21 @@ from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.clove_clusters import LossClusters
 from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.hard_clusters import assigned, averaged
+from coterie.methods.hard_clusters import Clusters, assigned, averaged
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LossClusters(Clusters):
+    """Clusters, and the loss vectors they were made of."""
+
+    losses: ByClient  # (n, K) as each client sent them last
+
+    def places(self) -> Tensor:
+        """The mean loss vector of each cluster (K, K); infinitely far where there is none."""
+        ids, k = self.losses.ids, len(self.centers)
+        return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
 
 
 @takes_auto_k

@@ -21,10 +21,12 @@ all three seeds): neither the label term nor the length of a visit keeps it from
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
 from coterie.core.client_table import ByClient
@@ -41,7 +43,26 @@ from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.fedrc_mixture import RobustMixture
+
+FLOOR = 1e-8  # of a sum: a class that nobody has is not divided by 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RobustMixture:
+    """K models, and each client's sums of gamma by model and class."""
+
+    centers: Tensor  # (K, P)
+    sums: ByClient  # (n, K * classes)
+    classes: int
+
+    @property
+    def shares(self) -> Tensor:
+        """C (K, classes): the share of each class in each cluster."""
+        k = len(self.centers)
+        if not len(self.sums.ids):
+            return torch.full((k, self.classes), 1 / self.classes)
+        total = self.sums.values.double().sum(0).reshape(k, self.classes).clamp(min=FLOOR)
+        return (total / total.sum(1, keepdim=True)).float()
 
 
 @takes_auto_k

@@ -12,6 +12,7 @@ cell of its tables is claimed. Labels count modulo `classes`; targets of a regre
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -32,9 +33,21 @@ from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import count, enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.described import DescribedClusters, everyone
-from coterie.methods.fielding_clusters import LabelClusters, means
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import DescribedClusters, averaged, everyone
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelClusters(DescribedClusters):
+    """Clusters by label shares, and where their centers were at the last clustering."""
+
+    then: Tensor  # (K, classes), or (0, classes) before the first
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "then")
+
+
+def means(state: LabelClusters) -> Tensor:
+    """The mean label shares of each cluster now; an empty one keeps its own."""
+    members = state.rows
+    return mean_by(state.labels.at(members.ids), members.values, torch.ones(len(members.ids)), empty=state.then)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -15,9 +15,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Metric, distances
 from coterie.core.client_table import ByClient
@@ -26,13 +27,47 @@ from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, too_few
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.count_by_halves import with_k
-from coterie.methods.flhc_hierarchy import Hierarchy, clustered, joined_by_update
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hierarchy(Clusters):
+    """Clusters, and the mean updates by which they were found (None before)."""
+
+    stem: Tensor | None = None  # (P,) the model that all updates started from
+    updates: Tensor | None = None  # (K, d) mean update of each cluster
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "updates")
+
+    def measured_from(self) -> Tensor:
+        """The stem, once there is one."""
+        return self.centers[:0] if self.stem is None else self.stem[None]
+
+
+def clustered(state: Hierarchy, reply: Fitted, labels: Tensor, weights: Tensor) -> Hierarchy:
+    """Put the clients that trained from the shared model into these clusters, whose models are their means."""
+    stem = state.centers[0]
+    means = mean_by(labels, reply, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
+    members = state.labels.put(reply.ids, labels)
+    return Hierarchy(means, members, state.features, stem, state.represent(means - stem))
+
+
+def joined_by_update(state: Hierarchy, ids: Tensor, metric: Metric, local: Local, ask: Ask) -> Hierarchy:
+    """New clients train from where the others were clustered and join the nearest mean update."""
+    unmet = state.unmet(ids)
+    if state.stem is None or state.updates is None or not len(unmet):
+        return state
+    reply = ask(Fit(All(state.stem), local=local, keep=False, on=unmet))
+    update = state.represent(reply.models - state.stem)
+    if metric == "cosine":
+        return by_angle(state, reply.ids, update, state.updates, ask)
+    far = torch.cdist(update.double(), state.updates.double(), p=1 if metric == "manhattan" else 2)
+    return assigned(state, reply.ids, far.argmin(1))
 
 
 @dataclass(frozen=True, config=STRICT)

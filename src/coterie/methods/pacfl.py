@@ -32,8 +32,7 @@ from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases, admitted
-from coterie.methods.described import DescribedClusters, everyone
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import DescribedClusters, averaged, everyone
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -12,9 +12,7 @@ from coterie.core.cohort import Roster
 from coterie.core.constructors import dataclass
 from coterie.core.model import Model
 from coterie.core.types import STRICT
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_state import Additive
+from coterie.methods.cam import CAM, Additive, Residual
 from coterie.methods.contract import Ask
 
 

@@ -21,10 +21,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.references import All, Own, Ref
 from coterie.core.tasks import Fit, Task
 from coterie.core.types import STRICT
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_state import Additive
-from coterie.methods.cam_warm_up import stretched
+from coterie.methods.cam import CAM, Additive, Residual, stretched
 
 WARM = "cam.warm"  # where a client keeps the model it has trained alone (local_unclustered)
 Order: TypeAlias = Literal["simultaneous", "cluster_first", "global_first"]
