@@ -27,6 +27,7 @@ from coterie.training.evaluation import (
     NoClientEvaluatedError,
     ScoredSplit,
     admit_joined,
+    checked_predictor,
     evaluate,
     evaluate_newcomers,
 )
@@ -38,6 +39,7 @@ from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
 from coterie.training.run_warnings import warnings_of
 from coterie.training.sampling import ClientSampler, available, roster_at
+from coterie.training.serves import serving_model
 
 State = TypeVar("State")
 
@@ -141,6 +143,7 @@ def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSamp
     progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
     to_evaluate = sampler.to_evaluate(progress.attempts)
     event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
+    event = replace(event, serves=serving_model(checked_predictor(run.method, outcome.state)))
     progress.record(event, evaluation)
     # The line is written before the checkpoint: resuming drops a line that a crash left without one.
     run.notify(replace(event, fresh=fresh))

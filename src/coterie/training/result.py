@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coterie.training.exported import ExportedModel
     from coterie.training.following import Following
     from coterie.training.inference import Served
+    from coterie.training.serves import Serves
 
 State = TypeVar("State")
 
@@ -110,6 +111,13 @@ class Result(Generic[State]):
 
         found = warnings_of(self.method, self.summary, self.history, self.known, self.usual, self.state)
         return (*found, *remarks(self.settings, self.history, self.known))
+
+    @property
+    def serves(self) -> Serves:
+        """What serves a client (its cluster's model, one of its own, ...), since which round, and why."""
+        from coterie.training.serves import what_serves
+
+        return what_serves(self)
 
     @property
     def following(self) -> Following | None:

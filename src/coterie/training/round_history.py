@@ -15,7 +15,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.engines.contract import Missing
 from coterie.training import round_format
-from coterie.training.events import RoundDone
+from coterie.training.events import RoundDone, ServingModel
 from coterie.training.privacy.ledger import Spent
 
 FILE = "rounds.jsonl"
@@ -29,7 +29,7 @@ def line_of(event: RoundDone) -> str:
     for absent in (*line["missing"], *line["unscored"]):
         if absent["name"] is None:
             del absent["name"]
-    for optional in ("counted", "privacy", "defence"):
+    for optional in ("counted", "privacy", "defence", "serves"):
         if not line[optional]:
             del line[optional]
     if "privacy" in line:
@@ -94,6 +94,7 @@ class _Line:
     unscored: tuple[Missing, ...]
     rejected: tuple[int, ...] = ()
     defence: Defence | None = None
+    serves: ServingModel | None = None
 
 
 def _event(line: Any) -> RoundDone:
