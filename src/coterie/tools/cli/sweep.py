@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from coterie.tools.experiments.search_space import Axis, Task
-    from coterie.tools.experiments.study import Study, Winner
-    from coterie.tools.experiments.trial import Trial
+    from coterie.tools.experiments.search import Axis, Study, Task, Trial, Winner
     from coterie.training.events import Listener
 
 BEST = 5  # trials in the table
@@ -62,7 +60,7 @@ def sweep(
     """
     from rich.console import Console
 
-    from coterie.tools.experiments.study import Study
+    from coterie.tools.experiments.search import Study
     from coterie.training.run_directory import free_directory
 
     task = _task(words or [], over or [], metric, prune)
@@ -106,7 +104,7 @@ def _again(
 def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -> Task:
     from typing import get_args
 
-    from coterie.tools.experiments.search_space import Metric, Task
+    from coterie.tools.experiments.search import Metric, Task
     from coterie.training.config import split_words
 
     if metric not in get_args(Metric):
@@ -123,7 +121,7 @@ def read_axis(text: str) -> Axis:
             f"--over '{text}': expected key=low..high, key=low..high log or key=value,value", code="option-invalid"
         )
     from coterie.tools.experiments.grid import KINDS, split_values
-    from coterie.tools.experiments.search_space import Axis, Choice, Range
+    from coterie.tools.experiments.search import Axis, Choice, Range
 
     key = f"{key}.name" if key in KINDS else key
     span, _, scale = rest.partition(" ")
@@ -272,7 +270,7 @@ def _document(
     out: Path, task: Task, found: Sequence[Trial], command: str | None, picture: Path | None, winner: Winner | None
 ) -> dict[str, Any]:
     from coterie.tools.cli.console import as_json
-    from coterie.tools.experiments.trial import directory
+    from coterie.tools.experiments.search import directory
 
     return {
         "out": str(out),
