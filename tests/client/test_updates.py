@@ -31,7 +31,7 @@ def test_weight_decay_is_not_clipped() -> None:
 
 @pytest.mark.parametrize("mu", [9.9, 10.1])
 def test_a_model_rests_where_its_pull_balances_the_clipped_gradient(mu: float) -> None:
-    """Where lr * mu passes 1 the pull becomes implicit, which must not move the point of rest: |v - w| = clip / mu.
+    """Where lr * mu passes 1 the pull becomes implicit, and must not move the point of rest: |v - w| = clip / mu.
 
     A gradient of (30, 40), clipped to norm 1, is (0.6, 0.8).
     """
