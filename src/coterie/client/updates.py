@@ -84,7 +84,7 @@ def initial_state(local: Local, like: Tensor, kept: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UpdateRule:
-    """How a gradient changes a model: the optimiser of `local`, a learning rate, and the bound on the loss's gradient."""
+    """How a gradient changes a model: the optimiser of `local`, a rate, and the bound on the loss's gradient."""
 
     local: Local
     lr: float
