@@ -11,8 +11,8 @@ from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.termination import Interruption
 from coterie.methods.fedavg import FedAvg
+from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import model_spec
-from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import ServerConfig
 from coterie.network.server.engine import NetworkEngine
