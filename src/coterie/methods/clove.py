@@ -37,10 +37,9 @@ from coterie.core.model import Model
 from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, averaged
+from coterie.methods.k import ClusterCount, K
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,7 +54,6 @@ class LossClusters(Clusters):
         return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class CLoVE:
     """K models; k-means of clients' losses under all of them, and the least-cost matching of clusters to models."""
@@ -70,11 +68,12 @@ class CLoVE:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
         """K independent random models."""
-        models = random_models(self.k, model, roster, rng)
+        models = K(self.k).random_models(model, roster, rng)
         return LossClusters(models, ByClient.empty(), model.part("all"), ByClient.empty(torch.float32))
 
     def round(self, state: LossClusters, cohort: Cohort, ask: Ask) -> LossClusters:
         """Steps 1 to 4; with one model there is nothing to cluster."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         if len(state.centers) == 1:
             ids, state = cohort.ids, assigned(state, cohort.ids, torch.zeros_like(cohort.ids))
         else:

@@ -38,12 +38,10 @@ from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import AutoK, random_models
-from coterie.methods.cluster_count import ClusterCount, count, enough_clients, too_few
 from coterie.methods.contract import Ask, admitted
-from coterie.methods.count_by_halves import with_k
 from coterie.methods.drift_alarm import alarmed, drift_line, found_elsewhere, suspected
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle, joined_by_loss
+from coterie.methods.k import LOOK, SKETCH, ClusterCount, K
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,7 +181,7 @@ class LowerLevel:
             return split_all(cosines(points), self.threshold or 0.0)
         fixed = self.threshold is not None and self.clustering == "agglomerative"
         unit = functional.normalize(points) if self.distance != "euclidean" else points
-        k = 1 if fixed else count(unit, self.k, weights, cohort)
+        k = 1 if fixed else K(self.k).of(unit, weights, cohort)
         if self.clustering == "kmeans":
             return fresh_kmeans(edc_features(points, k) if self.distance == "edc" else unit, k, weights, cohort.rng)
         match self.distance:
@@ -237,9 +235,6 @@ class Grouping(LowerLevel):
         state = regrouped(state, found, labels, weights, self.limit)
         done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
         return dataclasses.replace(state, done=done)
-
-
-LOOK, SKETCH = 50, 256  # local steps on each half, and numbers that stand for an update, as in Halves
 
 
 def looked(state: Kit, ids: Tensor, local: Local, ask: Ask) -> ByClient:
@@ -313,10 +308,10 @@ class Composed(Grouping):
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Kit:
         """One common start, or K random models to be chosen from by loss."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         match self.representation:
             case "losses":
-                return Kit.fresh(random_models(self.k, model, roster, rng), model.part("all"))
+                return Kit.fresh(K(self.k).random_models(model, roster, rng), model.part("all"))
             case "update" | "gradient":
                 return Kit.fresh(model.init(rng)[None], model.part("all"))
             case part:
@@ -326,12 +321,13 @@ class Composed(Grouping):
         """Represent and cluster, where it is time to; train; average what is together."""
         by_number = self.representation != "losses" and not self.by_cosine and self.threshold is None
         if self.k == "auto" and by_number and cohort.round >= self.first:
-            now = len(state.centers) if state.means.numel() else 0
-            return with_k(self, now, state.centers[0], cohort, ask).round(state, cohort, ask)
-        enough = self.when == "every" or not too_few(self.k, cohort)
+            found = state.means.numel() > 0
+            k = len(state.centers) if found else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            return dataclasses.replace(self, k=k).round(state, cohort, ask)
+        enough = self.when == "every" or not K(self.k).too_few(cohort)
         clustering = enough and not state.done and cohort.round >= self.first
         if self.representation == "losses":
-            state = AutoK(self, self.k).choose(state, cohort, ask)
+            state = K(self.k).chosen(state, self.local, cohort, ask)
         early = self.early(state, ask) if clustering else None
         if not clustering or self.by_loss:
             state = admitted(self, state, cohort, ask)

@@ -34,10 +34,9 @@ from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases, admitted
-from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
+from coterie.methods.k import ClusterCount, K
 
 Grouping: TypeAlias = Literal["edc", "madc"]
 
@@ -77,7 +76,7 @@ class Groups(Clusters):
 def alike(updates: Tensor, k: ClusterCount, grouping: Grouping, cohort: Cohort) -> Tensor:
     """Which of the pre-trained clients belong together, by EDC or MADC."""
     equal = torch.ones(len(updates), dtype=torch.float64)
-    m = count(functional.normalize(updates), k, equal, cohort)
+    m = K(k).of(functional.normalize(updates), equal, cohort)
     if grouping == "madc":
         return agglomerate(madc(updates), k=m, linkage="complete")
     return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, cohort.rng))
@@ -92,7 +91,6 @@ def grouped(state: Groups, reply: Fitted, labels: Tensor) -> Groups:
     return assigned(groups, reply.ids, labels)
 
 
-@counts_by_halves
 @dataclass(frozen=True, config=STRICT)
 class FedGroup:
     """Groups found once, by decomposed cosine similarity of first updates; then FedAvg in each."""
@@ -110,11 +108,18 @@ class FedGroup:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Groups:
         """w0; the groups come with the first round."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return Groups.none(model.init(rng), model.part("all"))
 
     def round(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Cold starts, then an update within each group, then between them."""
+        if self.k == "auto":
+            k = (
+                len(state.centers)
+                if len(state.labels.ids)
+                else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            )
+            return dataclasses.replace(self, k=k).round(state, cohort, ask)
         if not len(state.updates):
             state = self.group_cold_start(state, cohort, ask)
         state = self.meet(state, cohort, ask)
@@ -135,12 +140,12 @@ class FedGroup:
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Algorithm 3."""
-        wait_for_enough(self.k, cohort)
+        K(self.k).wait_for_enough(cohort)
         everyone = cohort.roster.ids
         many = min(self.alpha * (self.k if isinstance(self.k, int) else 4), len(everyone))
         drawn = np.sort(cohort.rng.choice(len(everyone), many, replace=False))
         reply = ask(self.probe(state, everyone[torch.from_numpy(drawn)]))
-        enough_answers(self.k, reply.ids, cohort)
+        K(self.k).enough_answers(reply.ids, cohort)
         return grouped(state, reply, self.cluster(state.represent(reply.models - state.w0), cohort))
 
     def cluster(self, updates: Tensor, cohort: Cohort) -> Tensor:

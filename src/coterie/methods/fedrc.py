@@ -40,9 +40,8 @@ from coterie.core.references import All, Estimated, Own, Posterior
 from coterie.core.replies import Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
+from coterie.methods.k import ClusterCount, K
 
 FLOOR = 1e-8  # of a sum: a class that nobody has is not divided by 0
 
@@ -65,7 +64,6 @@ class RobustMixture:
         return (total / total.sum(1, keepdim=True)).float()
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedRC:
     """Robust clustering: FedEM with likelihoods divided by each cluster's share of the label."""
@@ -88,11 +86,12 @@ class FedRC:
                 code="method-invalid",
             )
         return RobustMixture(
-            random_models(self.k, model, roster, rng), ByClient.empty(torch.float32), outputs_of(model.blueprint)
+            K(self.k).random_models(model, roster, rng), ByClient.empty(torch.float32), outputs_of(model.blueprint)
         )
 
     def round(self, state: RobustMixture, cohort: Cohort, ask: Ask) -> RobustMixture:
         """E- and M-step in one visit; all gamma are those of the round's start."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         centers, shares, k = state.centers, state.shares, len(state.centers)
         w = Own("fedrc.w", All(torch.full((k,), 1 / k)))
         tasks: list[Task] = [

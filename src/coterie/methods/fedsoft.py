@@ -34,9 +34,8 @@ from coterie.core.model import Model
 from coterie.core.references import All, Estimated, Mix, Own, Ref
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
+from coterie.methods.k import ClusterCount, K
 
 TINY = 1e-200  # the least weight in a draw
 Unvoted: TypeAlias = Literal["distinct", "keep", "average"]
@@ -97,7 +96,6 @@ def of_the_drawn(v: Tensor, select: int, again: bool, cohort: Cohort) -> Tensor:
 NEAR = 0.1  # of the way from one start to independent random models
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedSoft:
     """Clients are mixtures of clusters; one proximal problem per client gives personal models too."""
@@ -121,7 +119,7 @@ class FedSoft:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Soft:
         """S random centers, and one more random model where all personal models begin, with the centers near it."""
-        centers = random_models(self.k, model, roster, rng)
+        centers = K(self.k).random_models(model, roster, rng)
         personal = model.init(rng)
         if self.centers_init == "near":
             centers = torch.lerp(personal[None], centers, NEAR)
@@ -129,6 +127,7 @@ class FedSoft:
 
     def round(self, state: Soft, cohort: Cohort, ask: Ask) -> Soft:
         """Estimate u, select, solve the proximal problems, average."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         state = estimated(state, cohort, self.tau, self.sigma, ask)
         ids = cohort.ids[state.u.has(cohort.ids)]
         if not len(ids):

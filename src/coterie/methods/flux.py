@@ -39,9 +39,9 @@ from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import enough_answers, enough_clients, too_few
 from coterie.methods.contract import Ask, Releases, admitted, once
-from coterie.methods.hard_clusters import Clusters, assigned, averaged, everyone
+from coterie.methods.hard_clusters import Clusters, assigned, averaged
+from coterie.methods.k import K, at_most
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,13 +104,12 @@ class FLUX:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> MomentClusters:
         """One random model."""
-        if self.k != "elbow":
-            enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return MomentClusters.fresh(model.init(rng), model.part("all"), self.size)
 
     def round(self, state: MomentClusters, cohort: Cohort, ask: Ask) -> MomentClusters:
         """FedAvg, and after `warmup` rounds the clustering first; then FedAvg in each cluster."""
-        if not len(state.means) and cohort.round >= self.warmup and (self.k == "elbow" or not too_few(self.k, cohort)):
+        if not len(state.means) and cohort.round >= self.warmup and not K(self.k).too_few(cohort):
             state = self.cluster(state, cohort, ask)
         state = admitted(self, state, cohort, ask)
         reply = ask(Fit(state.start(cohort.ids), local=self.local))
@@ -119,10 +118,9 @@ class FLUX:
 
     def cluster(self, state: MomentClusters, cohort: Cohort, ask: Ask) -> MomentClusters:
         """Everyone describes its data under the model that there is."""
-        encoder, who = All(state.centers[0]), everyone(cohort, self.cluster_at_most)
+        encoder, who = All(state.centers[0]), at_most(self.cluster_at_most, cohort.roster.ids, cohort)
         reply = ask(Describe("moments", self.size, encoder, classes=self.classes, on=who))
-        if self.k != "elbow":
-            enough_answers(self.k, reply.ids, cohort)
+        K(self.k).enough_answers(reply.ids, cohort)
         points, low, high = scaled(reply.rows, self.size)
         return found(state, reply.ids, self.labels(points, cohort), points[:, : 2 * self.size], (low[:2], high[:2]))
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort
 from coterie.core.errors import NoAnswerError
 from coterie.core.references import Pick
 from coterie.core.replies import Fitted
@@ -144,11 +142,3 @@ class DescribedClusters(Clusters):
     def put(self: D, ids: Tensor, labels: Tensor, rows: Tensor) -> D:
         """With these clients in these clusters, by these descriptions."""
         return replace(assigned(self, ids, labels), rows=self.rows.put(ids, rows))
-
-
-def everyone(cohort: Cohort, most: int) -> Tensor:
-    """All clients there are or, where they are more than can be compared, so many of them drawn at random."""
-    ids = cohort.roster.ids
-    if len(ids) <= most:
-        return ids
-    return ids[torch.from_numpy(np.sort(cohort.rng.choice(len(ids), most, replace=False)))]

@@ -37,10 +37,9 @@ from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT, Cosine
-from coterie.methods.cluster_count import at_least
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.count_by_halves import ASKED, LOOK, SKETCH
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, least_loss
+from coterie.methods.k import ASKED, LOOK, SKETCH, at_least
 
 S = TypeVar("S", bound="Stochastic")
 
@@ -128,11 +127,8 @@ def with_tau(state: S, tau: float | Literal["auto"], psi: Local, cohort: Cohort,
     whole = Fit(All(state.anchor), local=psi, sketch=SKETCH, send=False, keep=False, on=at_least(ASKED, cohort))
     halves = [dataclasses.replace(whole, half=0), dataclasses.replace(whole, half=1)]
     all_of, first, second = ask([whole, *halves])
-    assert all_of.sketch is not None
-    assert first.sketch is not None
-    assert second.sketch is not None
-    evidence = halves_evidence(first.sketch, second.sketch, first.n)
-    labels, alike = evidence.labels(evidence.k), cosines(all_of.sketch)
+    evidence = halves_evidence(first.sketches, second.sketches, first.n)
+    labels, alike = evidence.labels(evidence.k), cosines(all_of.sketches)
     together = labels[:, None] == labels[None]
     fits = torch.tensor([_agreement(together, greedy_merge(alike, tau)) for tau in GRID])
     best = (fits == fits.max()).nonzero().flatten()
