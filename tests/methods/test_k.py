@@ -143,7 +143,7 @@ def test_the_first_round_asks_how_many_kinds_there_are_and_trains_as_many_models
     assert on(ask.asked[0][0]) == list(range(30))
     assert state is begun  # nobody trained: the round has changed nothing, and the next one asks again
     given = ask.asked[1][-1] if isinstance(ask.asked[1], list) else ask.asked[1].start
-    assert_same(given.models, begun[:2])
+    assert_same(given.centers, begun[:2])
 
 
 def centers_of(state: Any) -> torch.Tensor:
