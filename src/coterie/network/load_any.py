@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
+from coterie.core.files import check_run_files
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.network.server.saved_run import load_network_run
 from coterie.training.build import AnyModel
 from coterie.training.config import read_file
-from coterie.training.loading import TRUST, load_run
+from coterie.training.loading import load_run
 from coterie.training.result import Result
-from coterie.training.trust import check_trust
+from coterie.training.trust import consent_of
 
 
 @explained_call
@@ -36,6 +37,7 @@ def load(
     A method or a model of your own, given to `coterie.run` as an object, is given here again.
     """
     path = Path(run_dir)
+    check_run_files(path)
     if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: not a run (it has no config.yaml)", code="run-not-found")
     tree = read_file(path / "config.yaml")
@@ -43,6 +45,5 @@ def load(
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load", code="checkpoint-missing")
     if "network" in tree:
-        check_trust(tree, trust, path, TRUST)
-        return load_network_run(path, tree, saves)
+        return load_network_run(path, tree, saves, consent_of(path, trust))
     return load_run(path, tree, saves, method=method, federation=federation, model=model, trust=trust)
