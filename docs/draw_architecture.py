@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("reproduce", "the papers' tables"),),
     (("tools", "command line, report, dashboard, experiments, trackers"),),
     (("serving", "life after training: place, predict, export, HTTP, drift"),),
-    (("network", "real clients: protocol, server, client, flower, security"), ("testing", "for your own method")),
+    (("network", "real clients: messages, engine, worker, flower"), ("testing", "for your own method")),
     (("training", "a run: round loop, sampling, evaluation, run directory, result"),),
     (("engines", "how visits reach clients: sequential, workers, batched, ray"),),
     (("methods", "one paper, one file"), ("client", "what runs at a client")),
