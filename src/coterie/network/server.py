@@ -17,7 +17,9 @@ from coterie.core.cohort import Roster
 from coterie.core.constructors import explained_call
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.files import check_run_files
 from coterie.core.model import Model
+from coterie.core.registry import Consent
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.core.termination import Interruption
@@ -32,17 +34,17 @@ from coterie.network.messages import model_spec
 from coterie.network.registry import ClientRegistry
 from coterie.training import checkpoint
 from coterie.training.assembly import EngineRequest, Output, assemble
-from coterie.training.build import AnyModel, build_method, method_and_model, named_model
+from coterie.training.build import AnyModel, build_method, build_model, method_and_model
 from coterie.training.config import read_file
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.learning_rate import recorded, with_rates
-from coterie.training.loading import TRUST, load_run
+from coterie.training.loading import load_run
 from coterie.training.loop import train
 from coterie.training.privacy.begin import check_with_clients
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
-from coterie.training.trust import check_trust
+from coterie.training.trust import consent_of
 
 
 def train_with_clients(
@@ -99,21 +101,21 @@ def _model(engine: NetworkEngine, config: ServerConfig) -> Model:
     shape = engine.registry.shape
     if shape is None:
         raise CoterieError("no client has said what its data looks like", code="clients-absent")
-    model = named_model(config.model.name, config.model.params, shape)
+    model = build_model(config, shape)
     engine.network = model_spec(config.model, shape, model)
     engine.frozen = partial(model.layout.frozen_bytes, model.blueprint)
     return model
 
 
-def load_network_run(path: Path, tree: Mapping[str, Any], saves: Sequence[Path]) -> Result[Any]:
+def load_network_run(path: Path, tree: Mapping[str, Any], saves: Sequence[Path], consent: Consent) -> Result[Any]:
     """The run as of its last checkpoint; clients' scores are those of its last evaluation."""
-    config, registry = read(None, base=tree), ClientRegistry.read(path)
+    config, registry = read(None, base=tree, consent=consent), ClientRegistry.read(path)
     if registry.shape is None:
         raise CoterieError(
             f"{path}: has no members.json, so nobody knows what its clients' data looks like", code="run-damaged"
         )
     method = with_rates(build_method(config), recorded(path))
-    model = named_model(config.model.name, config.model.params, registry.shape)
+    model = build_model(config, registry.shape)
     ids = torch.arange(len(registry))
     template = method.init(model, Roster(ids, registry.sizes(ids)), generator(config.seed, Purpose.INIT))
     mine = belongs(method, model, registry, config.settings)
@@ -170,6 +172,7 @@ def load(
     A method or a model of your own, given to `coterie.run` as an object, is given here again.
     """
     path = Path(run_dir)
+    check_run_files(path)
     if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: not a run (it has no config.yaml)", code="run-not-found")
     tree = read_file(path / "config.yaml")
@@ -177,6 +180,5 @@ def load(
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load", code="checkpoint-missing")
     if "network" in tree:
-        check_trust(tree, trust, path, TRUST)
-        return load_network_run(path, tree, saves)
+        return load_network_run(path, tree, saves, consent_of(path, trust))
     return load_run(path, tree, saves, method=method, federation=federation, model=model, trust=trust)
