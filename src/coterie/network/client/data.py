@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.registry import DATASETS
+from coterie.core.registry import ANY_CODE, DATASETS, NO_CODE
 from coterie.core.yaml_text import YamlError, parse_yaml
 from coterie.data.arrays import split_at_random
 from coterie.data.dataset import Dataset
@@ -47,7 +47,7 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
         params = _of_columns(params)
     if kind != "image-folder":
         params = {"standardise": False, "standardise_y": False} | params
-    made = DATASETS.build(kind, {"path": name, **params})
+    made = DATASETS.build(kind, {"path": name, **params}, NO_CODE)
     return one_client(_numbered(made(), classes), test, seed)
 
 
@@ -134,7 +134,7 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
 
 
 def _from_function(name: str, params: dict[str, Any], test: float, seed: int) -> Federation:
-    found = DATASETS.find(name)
+    found = DATASETS.find(name, ANY_CODE)
     if not callable(found):
         raise CoterieError(f"--data {name}: is a {type(found).__name__}, not a function", code="component-invalid")
     try:
