@@ -57,7 +57,8 @@ def test_a_table_is_the_same_as_csv_frame_and_frames_of_clients(tmp_path: Path) 
     assert csv.checksum() == whole.checksum()
     tables = [({"a": x[who == c, 0], "b": x[who == c, 1]}, y[who == c]) for c in range(CLIENTS)]
     arrays = [(x[who == c], y[who == c]) for c in range(CLIENTS)]
-    for given in (tables, arrays):
+    every: Any = (tables, arrays)
+    for given in every:
         made = Federation.from_arrays(given)
         assert is_standard(inputs(made))
         assert made.target is not None

@@ -208,7 +208,7 @@ def test_several_scales_of_targets_are_recorded_by_client(tmp_path: Path) -> Non
     parts = []
     for level in (10.0, 1000.0):
         arrays = [(x, level * (x[:, 0] + 3)) for x in rng.normal(size=(2, 12, 2))]
-        parts.append(Federation.from_arrays(arrays, standardise=False, standardise_y=False).standardised())
+        parts.append(Federation.from_arrays(arrays, standardise=False, standardise_y=False).prepared(targets=True))
     both = Federation.join(parts, "both")
     live = coterie.run(method("fedavg"), both, "linear", rounds=2, out=tmp_path / "run")
     again = coterie.load(tmp_path / "run")
