@@ -24,6 +24,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, NoAnswerError
+from coterie.core.files import plain_bytes
 from coterie.core.formatting import short
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
@@ -225,7 +226,7 @@ def as_text(searches: Sequence[Search]) -> str:
 def recorded(path: Path) -> dict[str, float]:
     """The rates that a run found; none where it did not look for any."""
     try:
-        rows = parse_json((path / FILE).read_bytes())
+        rows = parse_json(plain_bytes(path / FILE))
         return {str(row["kind"]): float(row["rate"]) for row in rows}
     except FileNotFoundError:
         return {}

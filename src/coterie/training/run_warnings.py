@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.files import plain_bytes
 from coterie.core.formatting import short
 from coterie.core.metrics import Summary
 from coterie.core.naming import client_name
@@ -103,7 +104,7 @@ def write(path: Path, warnings: Sequence[str]) -> None:
 def read(path: Path) -> tuple[str, ...]:
     """What `write` wrote; nothing where there is nothing, or not readable."""
     try:
-        found = parse_json((path / FILE).read_bytes())
+        found = parse_json(plain_bytes(path / FILE))
     except (OSError, DecodeError):
         return ()
     return tuple(text for text in found if isinstance(text, str)) if isinstance(found, list) else ()
