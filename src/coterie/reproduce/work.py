@@ -96,8 +96,8 @@ def sources(words: Sequence[str]) -> Sources:
                 "for example uci-har=har.npz,client=subject",
                 code="option-invalid",
             )
-        as_the_set_is = {"standardise": False, "standardise_y": False}
-        found[name] = {"name": "npz", "path": path} | as_the_set_is | dict(pair.split("=", 1) for pair in more)
+        as_the_set_is: dict[str, Any] = {"standardise": False, "standardise_y": False}
+        found[name] = as_the_set_is | {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
     return found
 
 
