@@ -20,7 +20,7 @@ from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Poster
 from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.engines.contract import Visit
-from coterie.methods.cam_presets import IFCACAM, WeCFLCAM
+from coterie.methods.cam import IFCACAM, WeCFLCAM
 from coterie.training.traffic import down, up
 from papers.methods.stocfl import StoCFLAuthors
 
