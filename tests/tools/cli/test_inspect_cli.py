@@ -99,8 +99,7 @@ def test_explain_shows_what_differs_and_names_are_used(tmp_path: Path) -> None:
     plain, more = said("inspect", *words), said("inspect", *words, "--explain")
     assert "Cluster 0:" not in plain
     assert "Cluster 0: labels and inputs as everywhere." in more
-    assert "Inputs:" in more
-    assert "pressure" in more
+    assert "the clusters differ in how the two go together" in more
     found = strictly(said("inspect", *words, "--json", "--explain"))
     first = {place["name"] for place in found["places"] if place["cluster"] == 0}
     assert first == {"north 1", "north 3", "north 5", "north 7"}
@@ -147,5 +146,5 @@ def test_a_number_is_a_number_where_clients_have_no_names() -> None:
 
 
 def test_the_server_has_no_directory_while_it_inspects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.network.flower.need.find_spec", lambda _: object())
+    monkeypatch.setattr("coterie.network.flower.internals.find_spec", lambda _: object())
     assert "--inspect trains nothing" in failed("server", "--insecure", "--inspect", "--out", "a")
