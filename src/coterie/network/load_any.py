@@ -8,9 +8,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files
+from coterie.core.settings import explained_call
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.network.server.saved_run import load_network_run

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from coterie.core.errors import CoterieError
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
 from coterie.network.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.flower import guard, processes
 from coterie.network.flower.grid_transport import FlowerTransport, LinkDownError

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, Row
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import reason
 from coterie.network.protocol.per_client import check_answers, for_client

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
-from coterie.core.client_table import ByClient
 from coterie.core.references import (
     All,
     Best,
@@ -24,6 +23,7 @@ from coterie.core.references import (
     length_of,
     substitute,
 )
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import ERRORS, Visit
 from coterie.network.protocol.wire import Limits, WireError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Hello, Refusal
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
 from coterie.methods.fedavg import FedAvg
 from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import model_spec

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from coterie.client.memory import Memory
-from coterie.core.cohort import Roster
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.registry import Consent
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Roster
+from coterie.core.tasks import Evaluated
 from coterie.engines.contract import ERRORS
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import read

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 from coterie.tools.setup.facts import Column, File
 
 # Words in the name of a column, the likeliest first.
