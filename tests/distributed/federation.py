@@ -180,7 +180,7 @@ def in_process(folder: Path, names: tuple[str, ...], words: list[str], out: Path
         one = own_data(str(folder / f"{name}.npz"))
         (x, y), (x_test, y_test) = one.samples(0, "train"), one.samples(0, "test")
         parts.append((x, y, x_test, y_test))
-    federation = Federation.from_arrays(parts, outputs=10)
+    federation = Federation.from_arrays(parts, outputs=10, standardise=False)
     settings = config.settings
     return coterie.run(
         *(build_method(config), federation, config.model.name),

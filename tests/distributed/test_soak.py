@@ -155,7 +155,7 @@ def replay(stage: Stage, lines: dict[int, dict[str, list[int]]]) -> Path:
     for name in names:
         one = own_data(str(stage.path / f"{name}.npz"))
         parts.append((*one.samples(0, "train"), *one.samples(0, "test")))
-    federation = Federation.from_arrays(parts, outputs=10)
+    federation = Federation.from_arrays(parts, outputs=10, standardise=False)
 
     def there(done: int) -> list[int]:
         line = lines.get(min(done + 1, ROUNDS), {"answered": [0], "missing": []})

@@ -64,7 +64,9 @@ class LocalTransport:
 def worker(number: int, arrays: Arrays, folder: Path) -> ClientWorker:
     """Client `number`'s worker; names sort as numbers do."""
     name = f"c{number:02d}"
-    return ClientWorker(name, lambda: Federation.from_arrays([arrays], outputs=3), DirectoryStore(folder / name))
+    return ClientWorker(
+        name, lambda: Federation.from_arrays([arrays], outputs=3, standardise=False), DirectoryStore(folder / name)
+    )
 
 
 def transport_of(clients: Sequence[Arrays], folder: Path) -> LocalTransport:

@@ -142,7 +142,9 @@ def test_a_node_without_a_registered_key_is_sent_nothing(tmp_path: Path) -> None
 
 def test_with_keys_a_client_that_fails_is_written_down_under_its_keys_name(tmp_path: Path) -> None:
     transport, noted = transport_of(groups(3), tmp_path / "clients"), list[AuditEntry]()
-    empty = Federation.from_arrays([groups(1)[0], groups(1)[0]], outputs=3)  # of two clients: an error
+    empty = Federation.from_arrays(
+        [groups(1)[0], groups(1)[0]], outputs=3, standardise=False, standardise_y=False
+    )  # of two clients: an error
     transport.workers[102] = ClientWorker("zoe", lambda: empty, DirectoryStore(tmp_path / "zoe"))
     transport.keys = {100 + i: f"key {i}" for i in range(3)}
     names = {f"key {i}": f"hospital-{i}" for i in range(3)}

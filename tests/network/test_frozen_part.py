@@ -59,7 +59,7 @@ def requests(transport: LocalTransport) -> list[VisitRequest]:
 
 def in_process(words: tuple[str, ...], model: Any) -> coterie.Result[Any]:
     made = read(None, words)
-    federation = Federation.from_arrays(groups(CLIENTS), outputs=3)
+    federation = Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False, standardise_y=False)
     return coterie.run(build_method(made), federation, model, rounds=3, engine="sequential")
 
 

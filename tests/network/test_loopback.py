@@ -140,7 +140,9 @@ def test_a_method_does_the_same_through_parcels(variant: tuple[str, Mapping[str,
 def test_regression_has_no_accuracy_and_passes(name: str) -> None:
     rng = np.random.default_rng(3)
     inputs = [rng.normal(size=(12, 2)).astype(np.float32) for _ in range(4)]
-    federation = Federation.from_arrays([(x, x[:, :1] * (1 - i % 2 * 2)) for i, x in enumerate(inputs)])
+    federation = Federation.from_arrays(
+        [(x, x[:, :1] * (1 - i % 2 * 2)) for i, x in enumerate(inputs)], standardise=False, standardise_y=False
+    )
     scenario = Scenario(build=lambda: nn.Linear(2, 1))
     model = Model(scenario.build, "mse")
     results = []

@@ -67,7 +67,7 @@ def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None
     server = served(tmp_path, *words)
     config = read(None, [*WORDS, *words])
     simulated = coterie.run(
-        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3), "linear"),
+        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False), "linear"),
         rounds=3,
         engine="sequential",
         aggregator=config.aggregator,
