@@ -29,8 +29,8 @@ from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.wecfl import WeCFL
-from coterie.network.protocol.messages import for_client
-from coterie.network.protocol.wire import encode
+from coterie.network.messages import for_client
+from coterie.network.wire import encode
 from coterie.training.result import Result
 from papers.methods.ifca import IFCAAuthors
 

@@ -18,7 +18,7 @@ from coterie.core.model import Model
 from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.tools.cli.console import missing_line
 from coterie.tools.report import figures
 from coterie.tools.report.page_parts import reasons

@@ -21,6 +21,7 @@ from scipy.special import stdtr
 
 from coterie.core.references import Own, walk
 from coterie.core.tasks import Evaluated
+from coterie.network.registry import ClientRegistry
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.training.result import Result
 

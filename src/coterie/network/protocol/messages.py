@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
+from coterie.network.protocol.per_client import check_answers, for_client
+from coterie.network.protocol.wire import LIMITS, Limits, Payload, WireError, decode
 from torch import Tensor
 
 from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
@@ -21,8 +23,6 @@ from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pi
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import reason
-from coterie.network.protocol.per_client import check_answers, for_client
-from coterie.network.protocol.wire import LIMITS, Limits, Payload, WireError, decode
 
 __all__ = [
     "PROTOCOL",

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from coterie.core.text import client_name
-from coterie.network.audit import AuditEntry, no_audit
-from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Hello, Refusal
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode
 from coterie.network.server.bans import Bans
 from coterie.network.server.client_registry import ClientRegistry, describe_kinds
 from coterie.network.server.config import Network
 from coterie.network.server.exchange import Exchange
 from coterie.network.transport import NoReply, Outgoing
+
+from coterie.core.text import client_name
+from coterie.network.audit import AuditEntry, no_audit
+from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Hello, Refusal
 
 INTRODUCTION = 120.0  # seconds that a new node has at least to introduce itself
 GREETING = 10.0  # seconds to collect the replies of new nodes, between two rounds

@@ -12,6 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from coterie.network.protocol.per_client import answer_limits, check_answers, for_client
+from coterie.network.protocol.wire import Limits, Payload, WireError, encode
+from coterie.network.server.announced import check_size
+from coterie.network.server.bans import Bans, UnableError
+from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.server.config import Network
+from coterie.network.server.exchange import Exchange
+from coterie.network.transport import NoReply, Outgoing, Transport
 from torch import Tensor
 
 from coterie.client.memory import Memory
@@ -28,15 +36,7 @@ from coterie.network.protocol.messages import (
     VisitReply,
     VisitRequest,
 )
-from coterie.network.protocol.per_client import answer_limits, check_answers, for_client
-from coterie.network.protocol.wire import Limits, Payload, WireError, encode
 from coterie.network.server.admission import Admission
-from coterie.network.server.announced import check_size
-from coterie.network.server.bans import Bans, UnableError
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import Network
-from coterie.network.server.exchange import Exchange
-from coterie.network.transport import NoReply, Outgoing, Transport
 
 POLL = (0.2, 1.0)  # seconds between two checks for replies: at first, and at most
 CONNECTION_CHECK = 5.0  # seconds between two checks of who is connected, while waiting for replies

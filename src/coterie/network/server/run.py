@@ -7,16 +7,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.server.config import ServerConfig
+from coterie.network.transport import Transport
+
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.processes import Interruption
 from coterie.methods.fedavg import FedAvg
 from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import model_spec
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import ServerConfig
 from coterie.network.server.engine import NetworkEngine
-from coterie.network.transport import Transport
 from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.build import build_method, build_model, method_and_model
 from coterie.training.events import Listener

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.server.config import read
 from torch import Tensor
 
 from coterie.client.memory import Memory
@@ -18,8 +20,6 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Roster
 from coterie.core.tasks import Evaluated
 from coterie.engines.contract import ERRORS
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import read
 from coterie.training import checkpoint
 from coterie.training.build import build_method, build_model
 from coterie.training.learning_rate import recorded, with_rates
