@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from coterie.network.protocol.wire import Payload
-from coterie.network.server.config import read
 from local_transport import LocalTransport, groups, transport_of
 
 import coterie
@@ -18,9 +16,7 @@ from coterie.core.codec import pack
 from coterie.core.processes import Terminated, exit_code, interruptible
 from coterie.network import engine as engine_module
 from coterie.network.config import read
-from coterie.network.server import engine as engine_module
 from coterie.network.server import train_with_clients
-from coterie.network.server.run import train_with_clients
 from coterie.network.wire import Payload
 from coterie.training.run_directory import read_history
 

@@ -23,7 +23,6 @@ from coterie.core.files import write_durably, writing
 from coterie.core.settings import Kind
 from coterie.core.tables import Roster
 from coterie.network.messages import ClientInfo
-from coterie.network.protocol.messages import ClientInfo
 
 FILE = "members.json"
 MANY = 8  # names in a message

@@ -71,9 +71,6 @@ def client(
     from coterie.core.processes import by_sigterm, exit_code
     from coterie.core.settings import settings_from
     from coterie.network.certificates import private_files
-    from coterie.network.client.data import own_data
-    from coterie.network.client.state_store import DirectoryStore
-    from coterie.network.client.worker import ClientWorker
     from coterie.network.client_data import own_data
     from coterie.network.client_state import DirectoryStore
     from coterie.network.flower.supernode import ServerConnection, run_client
