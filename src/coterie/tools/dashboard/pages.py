@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import CoterieError
+from coterie.insight.explain import Explanation
 from coterie.network.server import load
 from coterie.serving.model_card import model_card
 from coterie.tools.dashboard import downloads, places
 from coterie.tools.dashboard.listing import Line, RunList
 from coterie.tools.dashboard.studio import Kept, Studio
-from coterie.training.explanation import Explanation
 from coterie.training.result import Result
 
 PAGE = """<!DOCTYPE html>

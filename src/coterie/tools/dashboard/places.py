@@ -11,11 +11,11 @@ import numpy as np
 
 from coterie.core.errors import CoterieError
 from coterie.core.text import short
+from coterie.insight.explain import Explanation
 from coterie.tools.dashboard.downloads import formats
 from coterie.tools.dashboard.markdown import to_html
 from coterie.tools.report import reading
 from coterie.tools.report.record import RunRecord
-from coterie.training.explanation import Explanation
 
 MOST = 2000  # members that a page lists
 WATCHED = "watch.json"  # what `coterie watch RUN --data NEW --json` prints, kept in the run's directory

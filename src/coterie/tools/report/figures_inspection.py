@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from coterie.insight.inspect import Inspection
 from coterie.tools.report.figures_style import OTHERS, Theme, bar_marker, blank, colour, percent, plain, thin
 from coterie.tools.report.reading import Floats
-from coterie.training.inspection import Inspection
 
 LABELLED = 60  # clients up to which the dendrogram names each
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from coterie.insight.inspect import Inspection, Place, answer, compared
 from coterie.tools.report.figures import Picture
 from coterie.tools.report.figures_inspection import certainty, dendrogram, risk_curve
 from coterie.tools.report.page import Part, document
 from coterie.tools.report.page_parts import Column, table, text
-from coterie.training.inspection import Inspection, Place
-from coterie.training.inspection_words import answer, compared
 
 CLIENTS = 500  # in the table, the least certain first
 
