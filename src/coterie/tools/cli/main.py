@@ -25,7 +25,6 @@ from coterie.tools.cli import (
     certs,
     client,
     compare,
-    dashboard,
     data,
     explain,
     init,
@@ -160,7 +159,7 @@ for command in (
     *(placing.clusters, placing.assign, placing.predict),
     *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
-    *(dashboard.dashboard, http_api.api),
+    *(report.dashboard, http_api.api),
     *(found.load() for found in entry_points(group="coterie.commands")),
     *(server.server, client.client, certs.certs),
 ):
