@@ -59,23 +59,13 @@ if TYPE_CHECKING:
     from coterie.engines.attacks import Attack as Attack
     from coterie.engines.attacks import AttackView as AttackView
     from coterie.engines.attacks import Lie as Lie
-    from coterie.methods.ablations.cam import CAMWithoutGlobal as CAMWithoutGlobal
-    from coterie.methods.ablations.fedgroup import FedGroupRAC as FedGroupRAC
-    from coterie.methods.ablations.fedgroup import FedGroupRCC as FedGroupRCC
-    from coterie.methods.authors.cam import CAMAuthors as CAMAuthors
-    from coterie.methods.authors.fedgroup import FedGroupAuthors as FedGroupAuthors
-    from coterie.methods.authors.fedgroup import FedGrouProxAuthors as FedGrouProxAuthors
-    from coterie.methods.authors.fesem import FeSEMAuthors as FeSEMAuthors
-    from coterie.methods.authors.ifca import IFCAAuthors as IFCAAuthors
-    from coterie.methods.authors.stocfl import StoCFLAuthors as StoCFLAuthors
-    from coterie.methods.authors.wecfl import WeCFLAuthors as WeCFLAuthors
     from coterie.methods.cam import CAM as CAM
-    from coterie.methods.cam_presets import CFLCAM as CFLCAM
-    from coterie.methods.cam_presets import IFCACAM as IFCACAM
-    from coterie.methods.cam_presets import FedGroupCAM as FedGroupCAM
-    from coterie.methods.cam_presets import FeSEMCAM as FeSEMCAM
-    from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
-    from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
+    from coterie.methods.cam import CFLCAM as CFLCAM
+    from coterie.methods.cam import IFCACAM as IFCACAM
+    from coterie.methods.cam import FedGroupCAM as FedGroupCAM
+    from coterie.methods.cam import FeSEMCAM as FeSEMCAM
+    from coterie.methods.cam import StoCFLCAM as StoCFLCAM
+    from coterie.methods.cam import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.clove import CLoVE as CLoVE
     from coterie.methods.composed import Composed as Composed
@@ -85,15 +75,13 @@ if TYPE_CHECKING:
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
-    from coterie.methods.fedadam import FedAdam as FedAdam
     from coterie.methods.fedavg import FedAvg as FedAvg
-    from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedclust import FedClust as FedClust
     from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
-    from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
+    from coterie.methods.fedgroup import FedGrouProx as FedGrouProx
     from coterie.methods.fedper import FedPer as FedPer
     from coterie.methods.fedprox import FedProx as FedProx
     from coterie.methods.fedrc import FedRC as FedRC
@@ -104,18 +92,20 @@ if TYPE_CHECKING:
     from coterie.methods.flhc import FLHC as FLHC
     from coterie.methods.flux import FLUX as FLUX
     from coterie.methods.given import Given as Given
+    from coterie.methods.given import Oracle as Oracle
     from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.local_only import LocalOnly as LocalOnly
-    from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.pacfl import PACFL as PACFL
     from coterie.methods.personal import IFCAPersonal as IFCAPersonal
     from coterie.methods.personal import Personalised as Personalised
+    from coterie.methods.server_optimized import FedAdam as FedAdam
+    from coterie.methods.server_optimized import FedAvgM as FedAvgM
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
-    from coterie.network.client.saved_model import ClientModel as ClientModel
-    from coterie.network.client.saved_model import load_client_model as load_client_model
-    from coterie.network.load_any import load as load
+    from coterie.network.client_model import ClientModel as ClientModel
+    from coterie.network.client_model import load_client_model as load_client_model
+    from coterie.network.server import load as load
     from coterie.serving.assign import Placement as Placement
     from coterie.serving.assign import Placements as Placements
     from coterie.serving.assign import assign as assign
@@ -167,22 +157,7 @@ _HOME = {
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
-    "coterie.methods.ablations.cam": ("CAMWithoutGlobal",),
-    "coterie.methods.ablations.fedgroup": (
-        "FedGroupRAC",
-        "FedGroupRCC",
-    ),
-    "coterie.methods.authors.cam": ("CAMAuthors",),
-    "coterie.methods.authors.fedgroup": (
-        "FedGroupAuthors",
-        "FedGrouProxAuthors",
-    ),
-    "coterie.methods.authors.fesem": ("FeSEMAuthors",),
-    "coterie.methods.authors.ifca": ("IFCAAuthors",),
-    "coterie.methods.authors.stocfl": ("StoCFLAuthors",),
-    "coterie.methods.authors.wecfl": ("WeCFLAuthors",),
-    "coterie.methods.cam": ("CAM",),
-    "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
+    "coterie.methods.cam": ("CAM", "CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
     "coterie.methods.feddrift": ("FedDrift",),
@@ -190,13 +165,11 @@ _HOME = {
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
-    "coterie.methods.fedadam": ("FedAdam",),
+    "coterie.methods.server_optimized": ("FedAdam", "FedAvgM"),
     "coterie.methods.fedavg": ("FedAvg",),
-    "coterie.methods.fedavgm": ("FedAvgM",),
     "coterie.methods.fedbn": ("FedBN",),
     "coterie.methods.fedem": ("FedEM",),
-    "coterie.methods.fedgroup": ("FedGroup",),
-    "coterie.methods.fedgrouprox": ("FedGrouProx",),
+    "coterie.methods.fedgroup": ("FedGroup", "FedGrouProx"),
     "coterie.methods.fedper": ("FedPer",),
     "coterie.methods.fedprox": ("FedProx",),
     "coterie.methods.fedrc": ("FedRC",),
@@ -208,16 +181,15 @@ _HOME = {
     "coterie.methods.fielding": ("Fielding",),
     "coterie.methods.pacfl": ("PACFL",),
     "coterie.methods.fedclust": ("FedClust",),
-    "coterie.methods.given": ("Given",),
+    "coterie.methods.given": ("Given", "Oracle"),
     "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),
     "coterie.methods.local_only": ("LocalOnly",),
-    "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
-    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
-    "coterie.network.load_any": ("load",),
+    "coterie.network.client_model": ("ClientModel", "load_client_model"),
+    "coterie.network.server": ("load",),
     "coterie.serving.assign": ("Placement", "Placements", "assign"),
     "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
     "coterie.serving.forget": ("Forgotten", "forget"),

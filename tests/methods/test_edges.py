@@ -22,7 +22,7 @@ from coterie.client.memory import Memory
 from coterie.core.codec import pack
 from coterie.core.cohort import Cohort
 from coterie.core.hardware import one_thread
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.data.ragged import Ragged
@@ -70,7 +70,7 @@ BASES: dict[str, Callable[[Any], Any]] = {
 
 def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Method[Any]:
     """A method of the catalogue with k clusters, where it has any, and whatever warms up doing so for one round."""
-    known = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    known = {f.name for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     options: dict[str, Any] = {"local": local, "k": k, "warmup": 1, "rank": 2}  # `described` has two kinds per cluster
     if name == "cfl":
         options |= {"eps1": 0.3, "eps2": 0.5, "gamma_max": 0.5}
@@ -81,7 +81,7 @@ def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Me
     if name in BASES:
         options["base"] = dataclasses.replace(BASES[name](k), local=local)
     options |= more
-    made: Method[Any] = METHODS.build(name, {key: value for key, value in options.items() if key in known})
+    made: Method[Any] = METHODS.build(name, {key: value for key, value in options.items() if key in known}, NO_CODE)
     return made
 
 
@@ -96,7 +96,7 @@ def toy(clients: int = 16, clusters: int = 4, samples: int = 20, seed: int = 0, 
         y = (kind + client % clusters) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
     truth = [client % clusters for client in of or range(clients)]
-    return Federation.from_arrays(hands, truth=truth, outputs=4)
+    return Federation.from_arrays(hands, truth=truth, outputs=4, standardise=False)
 
 
 def described() -> Federation:
@@ -108,7 +108,7 @@ def described() -> Federation:
         x = (3 * np.eye(8)[2 * (client % 4) + kind] + 0.3 * rng.normal(size=(26, 8))).astype(np.float32)
         y = (kind + client) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
-    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4)
+    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4, standardise=False)
 
 
 def suited(name: str) -> Federation:

@@ -23,15 +23,16 @@ from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.wecfl import WeCFL
-from coterie.network.protocol.messages import for_client
-from coterie.network.protocol.wire import encode
+from coterie.network.messages import for_client
+from coterie.network.wire import encode
 from coterie.training.result import Result
+from papers.methods.ifca import IFCAAuthors
 
 LOCAL = Local(steps=3, batch=4, lr=0.1)
 OUTLINE = 1500  # bytes per task: more than any outline here needs
@@ -39,13 +40,13 @@ OUTLINE = 1500  # bytes per task: more than any outline here needs
 
 def method(name: str, local: Local = LOCAL, **more: Any) -> Any:
     """A method of the catalogue with two clusters and little training; wrappers are out of their warm-up at once."""
-    fields = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params = {"local": local, "k": 2, "warmup": 1} | (
         {"base": WeCFL(k=2, local=local)} if name in ("cam", "personal") else {}
     )
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # a part of every network here
-    return METHODS.build(name, {key: value for key, value in params.items() if key in fields} | more)
+    return METHODS.build(name, {key: value for key, value in params.items() if key in fields} | more, NO_CODE)
 
 
 def assert_same(one: object, other: object) -> None:
@@ -93,7 +94,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fedsoft from centers": ("fedsoft", {"start_from": "centers", "select": 2}),
     "ifca-cam by accuracy, cluster first": (
         "cam-authors",
-        {"base": coterie.IFCAAuthors(k=2, choose_by="accuracy"), "order": "cluster_first"},
+        {"base": IFCAAuthors(k=2, choose_by="accuracy"), "order": "cluster_first"},
     ),
     "wecfl-cam global first": ("cam-authors", {"base": WeCFL(k=2), "order": "global_first", "lam": 0.01}),
     "fesem-cam cluster first": (
@@ -139,7 +140,9 @@ def test_a_method_does_the_same_through_parcels(variant: tuple[str, Mapping[str,
 def test_regression_has_no_accuracy_and_passes(name: str) -> None:
     rng = np.random.default_rng(3)
     inputs = [rng.normal(size=(12, 2)).astype(np.float32) for _ in range(4)]
-    federation = Federation.from_arrays([(x, x[:, :1] * (1 - i % 2 * 2)) for i, x in enumerate(inputs)])
+    federation = Federation.from_arrays(
+        [(x, x[:, :1] * (1 - i % 2 * 2)) for i, x in enumerate(inputs)], standardise=False, standardise_y=False
+    )
     scenario = Scenario(build=lambda: nn.Linear(2, 1))
     model = Model(scenario.build, "mse")
     results = []

@@ -15,15 +15,15 @@ import coterie
 from conftest import few
 from coterie.client.answers import FitAnswer
 from coterie.core.codec import pack
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
 from coterie.methods.fesem import FeSEM
-from coterie.network.protocol.messages import VisitReply, read_as_server
-from coterie.network.protocol.wire import Payload, encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.messages import VisitReply, read_as_server
+from coterie.network.registry import ClientRegistry
+from coterie.network.server import train_with_clients
+from coterie.network.wire import Payload, encode
 from coterie.training.build import build_method
 from coterie.training.result import Result
 
@@ -48,10 +48,10 @@ def served(folder: Path, *words: str, bend: Callable[[int, Payload], Payload] | 
 
 
 def words_of(name: str) -> list[str]:
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     fitting = {"k": 2, "warmup": 1, "rank": 1, "size": 2, "classes": 3}
     given = [f"method.{key}={value}" for key, value in fitting.items() if key in fields]
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         given.append("method.alpha=0")  # the first clustering asks nobody but the round's cohort
     if "base" in fields and "section" in fields:
         given.append("method.section=['*bias']")
@@ -67,7 +67,7 @@ def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None
     server = served(tmp_path, *words)
     config = read(None, [*WORDS, *words])
     simulated = coterie.run(
-        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3), "linear"),
+        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False), "linear"),
         rounds=3,
         engine="sequential",
         aggregator=config.aggregator,

@@ -11,7 +11,7 @@ import pytest
 import coterie
 from conftest import raises
 from coterie import IFCA
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.training.explanation import Explanation
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
@@ -24,7 +24,7 @@ def federation() -> coterie.Federation:
     for client in range(8):
         x = rng.normal(size=(40, 4)).astype(np.float32)
         clients.append((x, ((x[:, 0] > 0) ^ (client % 2 == 1)).astype(np.int64)))
-    return coterie.Federation.from_arrays(clients, names=NAMES)
+    return coterie.Federation.from_arrays(clients, names=NAMES, standardise=False, standardise_y=False)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,9 @@ def test_other_methods_can_be_explained(name: str) -> None:
 @pytest.mark.parametrize("name", ["fedper", "fedrep"])
 def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
     params = {"tune": tune} | ({"head_epochs": 1} if name == "fedrep" else {})
-    result = coterie.run(METHODS.build(name, params | {"section": ("*bias",)}), federation(), "linear", rounds=2)
+    result = coterie.run(
+        METHODS.build(name, params | {"section": ("*bias",)}, NO_CODE), federation(), "linear", rounds=2
+    )
     found = result.explain("ward a")
     assert (found.section, found.runner_up, found.nearest) == ("*bias", None, ())
     assert np.isfinite(found.scores).all()
@@ -116,7 +118,7 @@ def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
 
 @pytest.mark.parametrize("tune", [2, 0])
 def test_clusters_whose_clients_have_heads_of_their_own(tune: int) -> None:
-    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)})
+    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)}, NO_CODE)
     result = coterie.run(method, federation(), "linear", rounds=4)
     found = result.explain("ward a")
     assert len(found.scores) == 2
@@ -155,7 +157,7 @@ def test_the_loss_of_a_regression_is_in_the_targets_own_units(targets: int) -> N
         y = np.stack([1000.0 * sign * x[:, 0] + 10 * rng.normal(size=40), sign * x[:, 1]], 1)
         data.append((x, y[:, 0] if targets == 1 else y))
     local = coterie.Local(steps=30, batch="full", lr=0.3)
-    federated = coterie.Federation.from_arrays(data).standardised()
+    federated = coterie.Federation.from_arrays(data, standardise=False, standardise_y=False).prepared(targets=True)
     result = coterie.run(coterie.WeCFL(k=2, local=local), federated, "linear", rounds=6)
     found = result.explain(0)
     assert found.standardised == (targets == 2)

@@ -15,6 +15,7 @@ from coterie.core.seeds import Purpose, generator
 from coterie.methods.contract import Method
 from coterie.training.build import build_data, build_method
 from coterie.training.config import read
+from papers.methods.wecfl import WeCFLAuthors
 
 LOCAL = Local(epochs=2, batch=8, lr=0.1)
 
@@ -32,7 +33,7 @@ def digits(sizes: tuple[int, ...]) -> Federation:
     whole = build_data(read(None, ["data.partition.name=iid", "data.partition.clients=1", "data.partition.test=0"]))
     x, y = whole.samples(0, "train")
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    return Federation.from_arrays([(x[p], y[p]) for p in parts], outputs=10)
+    return Federation.from_arrays([(x[p], y[p]) for p in parts], outputs=10, standardise=False)
 
 
 UNEQUAL = (20, 95, 40, 140, 30, 61)
@@ -76,7 +77,7 @@ def test_fedprox_without_mu_is_fedavg_bit_for_bit() -> None:
     [
         IFCA(k=1, local=LOCAL),
         WeCFL(k=1, local=LOCAL),
-        coterie.WeCFLAuthors(k=1, local=LOCAL),
+        WeCFLAuthors(k=1, local=LOCAL),
         FeSEM(k=1, local=LOCAL, weights="size"),
     ],
     ids=["ifca", "wecfl", "wecfl-authors", "fesem"],

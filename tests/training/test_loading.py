@@ -20,7 +20,7 @@ from torch import nn
 import coterie
 from conftest import PAPERS, raises
 from coterie import All, Best, CoterieError, Evaluate, Federation, Fit, Local, WeCFL, mean_by
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.tools.cli.main import _run
@@ -41,20 +41,22 @@ def federation(groups: str = "001101", seed: int = 0) -> Federation:
     for group in groups:
         x = rng.normal(size=(12, 2)).astype(np.float32)
         arrays.append((x, ((x[:, 0] > 0) != (group == "1")).astype(np.int64)))
-    return Federation.from_arrays(arrays, truth=list(map(int, groups)), groups=list(groups))
+    return Federation.from_arrays(
+        arrays, truth=list(map(int, groups)), groups=list(groups), standardise=False, standardise_y=False
+    )
 
 
 def method(name: str) -> Method[Any]:
     """A method of the catalogue with two clusters, where it has such a number."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 2, "warmup": 1}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = method("wecfl")
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 
@@ -206,7 +208,7 @@ def test_several_scales_of_targets_are_recorded_by_client(tmp_path: Path) -> Non
     parts = []
     for level in (10.0, 1000.0):
         arrays = [(x, level * (x[:, 0] + 3)) for x in rng.normal(size=(2, 12, 2))]
-        parts.append(Federation.from_arrays(arrays).standardised())
+        parts.append(Federation.from_arrays(arrays, standardise=False, standardise_y=False).prepared(targets=True))
     both = Federation.join(parts, "both")
     live = coterie.run(method("fedavg"), both, "linear", rounds=2, out=tmp_path / "run")
     again = coterie.load(tmp_path / "run")

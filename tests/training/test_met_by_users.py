@@ -13,6 +13,7 @@ from torch import nn
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieError
+from coterie.core.registry import ANY_CODE
 from coterie.training.build import named_model
 
 CLIENTS = [(np.random.default_rng(i).normal(size=(20, 3)).astype(np.float32), np.arange(20) % 2) for i in range(4)]
@@ -25,12 +26,12 @@ def test_what_is_frozen_of_a_network_by_name_is_the_same_in_every_process(
     code = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
     (tmp_path / "own_net.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    data = coterie.Federation.from_arrays(CLIENTS)
+    data = coterie.Federation.from_arrays(CLIENTS, standardise=False, standardise_y=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        one = named_model("own_net:net", {"train": "head"}, data)
+        one = named_model("own_net:net", {"train": "head"}, data, ANY_CODE)
         torch.manual_seed(2)
-        other = named_model("own_net:net", {"train": "head"}, data)
+        other = named_model("own_net:net", {"train": "head"}, data, ANY_CODE)
         assert one.frozen == other.frozen
         assert one.size == 4 * 2 + 2
         draws = [m.init(np.random.default_rng(0)) for m in (one, other)]
@@ -61,8 +62,8 @@ def test_an_attack_is_told_of_a_run_that_was_read_back(tmp_path: Path) -> None:
 def test_an_attacker_that_is_no_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_attack.py").write_text("number = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CoterieError, match="is a int, not a function"):
-        coterie.Attack(share=0.25, kind="own_attack:number").attacker()
+    with pytest.raises(CoterieError, match=r"attack\.kind: 'own_attack:number' is not a function"):
+        coterie.Attack(share=0.25, kind="own_attack:number").attacker(ANY_CODE)
 
 
 def still(view: coterie.AttackView) -> coterie.Lie:
@@ -135,8 +136,8 @@ def test_everything_that_shows_an_attacked_run_says_so(tmp_path: Path) -> None:
 def test_several_labels_per_sample_are_floats() -> None:
     x, y = np.ones((6, 3)), np.ones((6, 4), dtype=int)
     with raises("data-labels", match=r"floats .* loss=multilabel"):
-        coterie.Federation.from_arrays([(x, y)])
-    made = coterie.Federation.from_arrays([(x, y.astype(np.float32))] * 2)
+        coterie.Federation.from_arrays([(x, y)], standardise=False, standardise_y=False)
+    made = coterie.Federation.from_arrays([(x, y.astype(np.float32))] * 2, standardise=False, standardise_y=False)
     coterie.run("fedavg", made, coterie.Tuned("linear", loss="multilabel"), rounds=1)
 
 

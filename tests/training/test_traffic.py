@@ -20,8 +20,9 @@ from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Poster
 from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.engines.contract import Visit
-from coterie.methods.cam_presets import IFCACAM, WeCFLCAM
+from coterie.methods.cam import IFCACAM, WeCFLCAM
 from coterie.training.traffic import down, up
+from papers.methods.stocfl import StoCFLAuthors
 
 P = 16  # bytes of a model
 N = 4  # bytes of a number that comes with an answer
@@ -204,7 +205,7 @@ def test_whole_methods(name: str, engine: Any) -> None:
 
 
 def test_the_chain_sends_the_global_model_from_client_to_client() -> None:
-    result = coterie.run(coterie.StoCFLAuthors(global_update="chain"), make_federation(4), linear(), rounds=2)
+    result = coterie.run(StoCFLAuthors(global_update="chain"), make_federation(4), linear(), rounds=2)
     # Row and global model (the pull), then the chain's model: another vector for all but the first in line.
     assert [event.bytes_down for event in result.history] == [4 * 4 * P, 4 * 3 * P]
     assert [event.bytes_up for event in result.history] == [4 * 3 * (P + N), 4 * 2 * (P + N)]

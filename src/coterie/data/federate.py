@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.registry import DATASETS, PARTITIONS
+from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
-from coterie.data.arrays import encoded, standard_inputs
 from coterie.data.dataset import Dataset
 from coterie.data.drift import Drift
 from coterie.data.federation import Federation
@@ -54,14 +54,15 @@ def federate(
     made = _federated(data, partition, seed)
     if drift is None:
         return made
-    return (Drift(kind=drift) if isinstance(drift, str) else drift)(made, seed)  # type: ignore[arg-type]
+    drifting = (Drift(kind=drift) if isinstance(drift, str) else drift)(made, seed)  # type: ignore[arg-type]
+    return drifting.measured()  # other rows may be for testing now
 
 
 def _federated(
     data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None, seed: int
 ) -> Federation:
     """A data set spread over clients that stay as they are."""
-    source: Any = DATASETS.build(data, {}) if isinstance(data, str) else data
+    source: Any = DATASETS.build(data, {}, ANY_CODE) if isinstance(data, str) else data
     rng = generator(seed, Purpose.PARTITION)
     name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)
     found = _read(source, rng)
@@ -101,7 +102,7 @@ def _read(source: Any, rng: np.random.Generator) -> object:
 
 def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Generator) -> Federation:
     """A data set spread over clients by a partition."""
-    spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
+    spread: Any = PARTITIONS.build(partition, {}, ANY_CODE) if isinstance(partition, str) else partition or Natural()
     if isinstance(spread, type) or not callable(spread):
         hint = f"write {spread.__name__}(...)" if isinstance(spread, type) else "give a name or coterie.data.IID(...)"
         raise CoterieError(f"data.partition: {spread!r} is not a partition; {hint}", code="component-invalid")
@@ -119,15 +120,20 @@ def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Gen
         )
     relabelled = any(domain.relabel is not None for domain in made.domains)
     names = None if relabelled else data.class_names
-    made = standard_inputs(made) if data.standardise_x else made
-    made = made.standardised() if data.standardise_y else made
-    made = replace(
+    return replace(
         made,
         features=made.features or data.features,
         left_out=made.left_out or data.left_out,
         remarks=made.remarks or data.remarks,
         class_names=made.class_names or names,
-        marked=made.marked if data.validation is None else np.tile(data.validation, len(made.domains)),
-        time=made.time if data.time is None else np.tile(data.time, len(made.domains)),
-    )
-    return made if data.plan is None else encoded(made, data.plan)
+        marked=_of_samples(made.marked, data, data.validation, made),
+        time=_of_samples(made.time, data, data.time, made),
+    ).prepared(inputs=data.standardise_x, targets=data.standardise_y, plan=data.plan)
+
+
+def _of_samples(
+    found: NDArray[Any] | None, data: Dataset, known: NDArray[Any] | None, made: Federation
+) -> NDArray[Any] | None:
+    """What the partition says of each sample; where it says nothing, what the data set does, if all are its samples."""
+    every = all(len(domain.y) == len(data.y) for domain in made.domains)
+    return data.per_domain(known, len(made.domains)) if found is None and every else found

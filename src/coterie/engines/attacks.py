@@ -8,7 +8,6 @@ or, in Python, given as the function.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Annotated, TypeAlias
 
@@ -18,7 +17,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 from torch import Tensor
 
 from coterie.core.constructors import dataclass, explained
-from coterie.core.errors import CoterieError, suggest
+from coterie.core.errors import suggest
+from coterie.core.registry import ATTACKS, Consent
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.tasks import Fit
 from coterie.core.types import STRICT
@@ -177,27 +177,13 @@ class Attack:
         """The scale, by default that of the kind."""
         return self.scale if self.scale is not None else KINDS[self.name][1] if self.kind in KINDS else 1.0
 
-    def attacker(self) -> Attacker:
+    def attacker(self, consent: Consent) -> Attacker:
         """The function of this kind."""
         if not isinstance(self.kind, str):
             return self.kind
         if self.kind in KINDS:
             return KINDS[self.kind][0]
-        module, _, name = self.kind.partition(":")
-        try:
-            found: Attacker = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise CoterieError(
-                f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function or, "
-                "in Python, give the function itself",
-                code="component-not-found",
-            ) from None
-        if not callable(found):
-            kind = type(found).__name__
-            raise CoterieError(
-                f"attack.kind: '{self.kind}' is a {kind}, not a function of an AttackView that returns a Lie",
-                code="component-invalid",
-            )
+        found: Attacker = ATTACKS.find(self.kind, consent)
         return found
 
     def hostile(self, seed: int, ids: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from coterie.core.client_table import ByClient
 from coterie.core.errors import NOT_FINITE, CoterieError
 from coterie.core.references import Own, Ref, starts_of, vectors_of
+from coterie.core.registry import NO_CODE
 from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Fit, Task
@@ -31,7 +32,7 @@ class Hostile:
         self.memory, self._engine, self._attack, self._seed = engine.memory, engine, attack, seed
         self.arithmetic, self.device = arithmetic(engine), device_of(engine)
         self.clients = attack.hostile(seed, ids)
-        self._attacker, self._truth = attack.attacker(), truth
+        self._attacker, self._truth = attack.attacker(NO_CODE), truth
 
     def visit(self, visit: Visit) -> Outcome:
         """See `Engine.visit`."""

@@ -20,14 +20,13 @@ from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS, PARTITIONS
 from coterie.data.federate import makes_clients
 from coterie.engines.contract import Outcome, Visit
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.messages import VisitReply, VisitRequest, model_spec
-from coterie.network.protocol.wire import Payload
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import SIMULATED, Network
-from coterie.network.server.engine import NetworkEngine
-from coterie.network.transport import NoReply, Outgoing
+from coterie.network.client_state import DirectoryStore
+from coterie.network.config import SIMULATED, Network
+from coterie.network.engine import NetworkEngine, NoReply, Outgoing
+from coterie.network.messages import VisitReply, VisitRequest, model_spec
+from coterie.network.registry import ClientRegistry
+from coterie.network.wire import Payload
+from coterie.network.worker import ClientWorker
 from coterie.training.assembly import Run
 from coterie.training.build import Components, build
 from coterie.training.checks import check
@@ -163,8 +162,8 @@ def prepare(config: RunConfig, links: int, rounds: int) -> tuple[Components, Set
 
 def spread_over(config: RunConfig, clients: int) -> RunConfig:
     """The same configuration with so many clients."""
-    tree, partition, data = config.dump(), config.data.partition, DATASETS.find(config.data.name)
-    if partition is not None and _counts_clients(PARTITIONS.find(partition.name)):
+    tree, partition, data = config.dump(), config.data.partition, DATASETS.find(config.data.name, config.consent)
+    if partition is not None and _counts_clients(PARTITIONS.find(partition.name, config.consent)):
         tree["data"]["partition"]["clients"] = clients
     elif partition is None and _counts_clients(data):
         tree["data"]["clients"] = clients

@@ -14,6 +14,7 @@ from coterie.core.clients import Clients
 from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.files import plain_bytes
 from coterie.data.course import unchanging
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
@@ -38,7 +39,7 @@ def hostile_clients(clients: Clients, settings: Settings) -> Tensor:
 def read_attack(path: Path) -> AttackReport | None:
     """What a run's directory says of its attack; None where it had none."""
     try:
-        found = parse_json((path / ATTACK).read_bytes())
+        found = parse_json(plain_bytes(path / ATTACK))
         return AttackReport(str(found["kind"]), tuple(map(int, found["hostile"])), found["success"])
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         return None

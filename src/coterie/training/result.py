@@ -16,7 +16,7 @@ from coterie.core.clients import Clients, NamesData, number_of
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
-from coterie.core.registry import AFTER_TRAINING
+from coterie.core.registry import AFTER_TRAINING, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
@@ -188,7 +188,7 @@ class Result(Generic[State]):
         path: a file, or a directory. format: onnx, safetensors or torch (torch.export); by the file's ending if not
         given. Scaling is inside, or beside safetensors; a model card is beside all. A file that differs is not kept.
         """
-        exported: ExportedModel = AFTER_TRAINING.find("export")(
+        exported: ExportedModel = AFTER_TRAINING.find("export", NO_CODE)(
             self, path, cluster=cluster, client=client, format=format
         )
         return exported

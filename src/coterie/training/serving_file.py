@@ -17,9 +17,10 @@ from pydantic import TypeAdapter
 
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.files import plain_bytes
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.registry import LOSSES, METHODS, MODELS, Catalogue
+from coterie.core.registry import LOSSES, METHODS, MODELS, NO_CODE, Catalogue
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord, Json
 from coterie.training.tuned import recorded
@@ -70,7 +71,7 @@ def read(path: Path, source: Callable[[], Federation] | None) -> ServingFile | N
     """The file of a run directory; None where it has none (a run of version 0.1)."""
     file = path / FILE
     try:
-        tree = parse_json(file.read_bytes())
+        tree = parse_json(plain_bytes(file))
         if isinstance(tree, dict) and tree.get("format", FORMAT) != FORMAT:
             raise CoterieError(
                 f"{file}: has the format {tree['format']!r}, this version reads {FORMAT}", code="run-version"
@@ -120,4 +121,4 @@ def rebuilt(catalogue: Catalogue, record: Mapping[str, Any]) -> Any:
     base = params.get("base")
     if isinstance(base, dict):
         params["base"] = rebuilt(catalogue, base)
-    return catalogue.build(name, params)
+    return catalogue.build(name, params, NO_CODE)

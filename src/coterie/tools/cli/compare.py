@@ -18,7 +18,7 @@ import typer
 
 from coterie.core.errors import CoterieError
 from coterie.core.formatting import decimals, fixed, listing
-from coterie.tools.cli.options import AsJson
+from coterie.tools.cli.options import AsJson, Trust
 from coterie.tools.experiments import runner
 from coterie.training.trust import named_code
 
@@ -47,6 +47,7 @@ GridOut = Annotated[
 def compare(
     words: GridWords = None,
     out: GridOut = None,
+    trust: Trust = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each; as many as cores.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -57,12 +58,13 @@ def compare(
     from rich.console import Console
 
     from coterie.core.hardware import cores
+    from coterie.core.registry import Consent
     from coterie.tools.experiments.grid import plan, state_of
     from coterie.training.config import split_words
     from coterie.training.run_directory import free_directory
 
     stderr = Console(stderr=True, quiet=as_json)
-    grid = plan(*split_words(words or []))
+    grid = plan(*split_words(words or []), Consent(frozenset(trust or ())))
     place = out or free_directory("compare")
     states = {run: state_of(run, place) for run in grid.runs}
     for note in grid.notes:
@@ -140,7 +142,14 @@ def carry_out(
 def _request(run: Planned, out: Path) -> runner.Request:
     tree = run.config.dump()
     trust = [name for _, name in named_code(tree)]  # what this command was told to run, it may go on with
-    return {"kind": "run", "path": str(run.path(out)), "tree": tree, "trust": trust}
+    beside = run.config.consent.beside
+    return {
+        "kind": "run",
+        "path": str(run.path(out)),
+        "tree": tree,
+        "trust": trust,
+        "beside": None if beside is None else str(beside),
+    }
 
 
 def _rounds(run: Planned, out: Path) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.core.files import check_run_files
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it.")
@@ -16,7 +17,7 @@ Out = Annotated[Path | None, typer.Option(help="The run's directory; runs/METHOD
 Resume = Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")]
 Trust = Annotated[
     list[str] | None,
-    typer.Option(metavar="MODULE:NAME", help="Code that the directory to resume names, and you know; repeatable."),
+    typer.Option(metavar="MODULE:NAME", help="Code that the file or directory names, and you know; repeatable."),
 ]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="That computes clients: auto, cpu, cuda, cuda:1, mps or xpu.")
@@ -33,5 +34,6 @@ def check_resume(resume: Path | None, file: Path | None, out: Path | None) -> No
             "--resume takes its configuration and directory from the run; leave the file and --out out",
             code="option-conflict",
         )
+    check_run_files(resume)
     if not (resume / "config.yaml").is_file():
         raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)", code="run-not-found")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError, suggest
-from coterie.tools.cli.options import AsJson
+from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +45,7 @@ def sweep(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="How many trials there are to be in all.")] = 30,
     metric: Annotated[str, typer.Option(help="accuracy, macro_f1, loss or ari.")] = "accuracy",
+    trust: Trust = None,
     prune: Annotated[bool, typer.Option("--prune", help="Stop a trial that is worse than half of the others.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, help="Trials at a time, one thread each; which are drawn then depends on their speed.")
@@ -63,7 +64,7 @@ def sweep(
     from coterie.tools.experiments.search import Study
     from coterie.training.run_directory import free_directory
 
-    task = _task(words or [], over or [], metric, prune)
+    task = _task(words or [], over or [], metric, prune, trust or ())
     stderr = Console(stderr=True, quiet=as_json)
     place = out or free_directory("sweep")
     study = Study(task, place)
@@ -101,7 +102,7 @@ def _again(
     return shlex.join(again)
 
 
-def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -> Task:
+def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool, trusted: Sequence[str] = ()) -> Task:
     from typing import get_args
 
     from coterie.tools.experiments.search import Metric, Task
@@ -110,7 +111,7 @@ def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -
     if metric not in get_args(Metric):
         raise CoterieError(f"--metric: unknown '{metric}'.{suggest(metric, get_args(Metric))}", code="option-invalid")
     file, changes = split_words(words)
-    return Task(file, tuple(changes), tuple(map(read_axis, over)), metric, prune)  # type: ignore[arg-type]
+    return Task(file, tuple(changes), tuple(map(read_axis, over)), metric, prune, tuple(trusted))  # type: ignore[arg-type]
 
 
 def read_axis(text: str) -> Axis:
@@ -151,9 +152,8 @@ def _search(study: Study, trials: int, jobs: int, stderr: Console) -> None:
     from coterie.data.download.ensure import fetch_for
     from coterie.tools.cli import console
     from coterie.tools.cli.data import progress
-    from coterie.training.config import read
 
-    fetch_for(read(study.task.file, study.task.words).data, partial(progress, stderr))
+    fetch_for(study.task.read(study.task.words).data, partial(progress, stderr))
     ended = study.trials()
     many, began, new = len(ended), time.monotonic(), 0
     best = next((trial.value for trial in ended if trial.value is not None), None)

@@ -154,18 +154,18 @@ class _Process:
 # ------------------------------------------------------------------------------------------------- in the process
 
 
-def run(path: str, tree: Mapping[str, Any], trust: list[str]) -> None:
+def run(path: str, tree: Mapping[str, Any], trust: list[str], beside: str | None) -> None:
     """A run of a configuration in a directory; one that has begun there goes on."""
+    from coterie.core.registry import Consent
     from coterie.training.config import read, read_file
     from coterie.training.execute import execute
-    from coterie.training.trust import check_trust
 
     place = Path(path)
     begun = (place / "config.yaml").is_file()
     if begun:
         tree = read_file(place / "config.yaml")
-        check_trust(tree, trust, place)
-    execute(read(None, (), base=tree), place, resume=begun)
+    consent = Consent(frozenset(trust), None if beside is None else Path(beside), source=str(place / "config.yaml"))
+    execute(read(None, (), base=tree, consent=consent), place, resume=begun)
 
 
 def trial(**words: Any) -> None:

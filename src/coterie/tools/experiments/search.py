@@ -26,11 +26,12 @@ import numpy as np
 
 from coterie.core.errors import CoterieError, StoppedError
 from coterie.core.metrics import Summary
+from coterie.core.registry import Consent
 from coterie.tools.experiments import runner
 from coterie.tools.experiments.grid import flat, knows, names_first
 from coterie.tools.experiments.runner import Request
 from coterie.training.build import build_method, resolved
-from coterie.training.config import read
+from coterie.training.config import RunConfig, read
 from coterie.training.events import Event, Listener, RoundDone
 from coterie.training.execute import execute
 
@@ -72,12 +73,17 @@ class Task:
     axes: tuple[Axis, ...]
     metric: Metric
     prune: bool = False
+    trusted: tuple[str, ...] = ()  # code of the user's own that the file names
 
     @property
     def searched(self) -> tuple[str, ...]:
         """The words of all trials: without validation samples of its own choice, a fifth of the training samples."""
-        share = read(self.file, self.words).validation
+        share = self.read(self.words).validation
         return self.words if share else (*self.words, f"validation={VALIDATION}")
+
+    def read(self, words: Sequence[str]) -> RunConfig:
+        """The configuration, changed by these words."""
+        return read(self.file, words, consent=Consent(frozenset(self.trusted)))
 
     @property
     def direction(self) -> Literal["minimize", "maximize"]:
@@ -119,13 +125,13 @@ def check(task: Task) -> None:
 
 
 def _validate(task: Task, words: Sequence[str]) -> None:
-    config = read(task.file, [*task.words, *words])
+    config = task.read([*task.words, *words])
     resolved(config, build_method(config))
 
 
 def draw(task: Task, suggest: Any) -> tuple[str, ...]:
     """One point of the space, as words; `suggest` is Optuna's trial. A key that the drawn method lacks is left out."""
-    base, words = read(task.file, task.words), []
+    base, words = task.read(task.words), []
     names: dict[str, str] = {}
     for axis in sorted(task.axes, key=lambda axis: names_first(axis.key)):
         if knows(axis.key, names, base) is False:
@@ -148,7 +154,7 @@ def _text(over: Range, value: float) -> str:
 
 def about(task: Task) -> dict[str, Any]:
     """What must agree for a study to be of this task."""
-    config = read(task.file, task.searched).dump()
+    config = task.read(task.searched).dump()
     del config["checkpoint_every"]
     axes = {axis.key: dataclasses.asdict(axis.over) for axis in task.axes}
     return {"metric": task.metric, "over": axes, "config": config, "scored_on": "validation"}
@@ -205,7 +211,7 @@ def perform(
     try:
         if words is None:
             raise CoterieError("interrupted before it was drawn", code="sweep-interrupted")
-        config = read(task.file, [*task.searched, *words])
+        config = task.read([*task.searched, *words])
         with watch(number) as listen:
             listeners = [listen, _reporter(task.metric, drawn)]
             begun = (path / "config.yaml").is_file()
@@ -271,7 +277,10 @@ def request(task: Task, out: Path, number: int) -> Request:
 def in_process(out: str, number: int, task: dict[str, Any]) -> None:
     """The other end of it. The study learns how the trial ended, well or not; an error: no other would be better."""
     file = None if task["file"] is None else Path(task["file"])
-    asked, place = Task(file, tuple(task["words"]), (), task["metric"], task["prune"]), Path(out)
+    asked, place = (
+        Task(file, tuple(task["words"]), (), task["metric"], task["prune"], tuple(task["trusted"])),
+        Path(out),
+    )
     optuna = needed()
     with quiet():
         study = optuna.load_study(study_name=NAME, storage=storage(place), pruner=pruner(asked))
@@ -432,7 +441,7 @@ class Study:
     def winner(self, best: Trial, watch: Watch) -> Winner:
         """The best configuration trained once more as `coterie run` does it, and scored on the test samples."""
         path = self.out / f"best-{best.number:04d}"
-        config = read(self.task.file, [*self.task.words, *best.words])
+        config = self.task.read([*self.task.words, *best.words])
         with watch(best.number) as listen:
             result = execute(config, path, resume=(path / "config.yaml").is_file(), listeners=[listen])
         return Winner(path, result.summary)
