@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.core.formatting import counted, listing
+from coterie.core.text import counted, listing
 from coterie.tools.report.figures_rounds import large_clusters
 from coterie.tools.report.figures_style import (
     COLOURS,

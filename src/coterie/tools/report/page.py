@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import short
+from coterie.core.text import short
 from coterie.tools.report.figures import KINDS, Kind, Picture, of_run, of_runs
 from coterie.tools.report.figures_clusters import client_similarity, model_map
 from coterie.tools.report.figures_rounds import Reason, in_bytes, missing_reasons

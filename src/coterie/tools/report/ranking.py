@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.core.fairness import AgainstLocal, against_local
+from coterie.core.metrics import AgainstLocal, against_local
 from coterie.tools.report import reading
 from coterie.tools.report.record import Clients, RunRecord, Split, as_clients
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.fairness import worst_decile
-from coterie.core.naming import client_name
+from coterie.core.metrics import worst_decile
+from coterie.core.text import client_name
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
 from coterie.training import round_format
