@@ -64,7 +64,7 @@ def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path
     outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
     if not begun:  # of a resumed run, earlier processes have spent a part
         outcome = dataclasses.replace(outcome, processor=_processor() - before)
-    saved = results.save(outcome, run)
+    saved = results.save(outcome)
     shutil.rmtree(place)
     return saved
 

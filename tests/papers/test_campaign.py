@@ -72,7 +72,7 @@ def test_two_are_never_at_the_same_run(tmp_path: Path) -> None:
 def test_carried_out(tmp_path: Path) -> None:
     results = Results(tmp_path / "results")
     place = carry_out(TINY, 3, results, {})
-    assert place == tmp_path / "results" / "tiny" / "wecfl" / "seed-3.json"
+    assert place == tmp_path / "results" / "tiny.jsonl"
     found = results.load(TINY, 3)
     assert found is not None
     result = execute(configured(TINY, 3), tmp_path / "run")
@@ -209,7 +209,7 @@ def test_data_from_a_file(tmp_path: Path) -> None:
     assert found is not None
     assert found.data_from == "mine.npz"
     assert found.curve["sizes"][-1] == [6]
-    assert str(tmp_path) not in results.place(run, 0).read_text()  # no path of this machine
+    assert str(tmp_path) not in results.place(run.name).read_text()  # no path of this machine
 
 
 # --------------------------------------------------------------------------------------------------------- words
@@ -349,7 +349,7 @@ def test_a_real_campaign_with_a_kill_and_a_failure(tmp_path: Path, monkeypatch: 
     place = running(results.root, job.run, 0)
     assert list((place / "checkpoints").glob("round-*.safetensors"))
     assert yaml.safe_load((place / "config.yaml").read_text())["rounds"] == 30
-    assert not results.place(job.run, 0).exists()
+    assert not results.place(job.run.name).exists()
 
     unknown = Job(Run("quick/rotated/unknown", job.run.config), 0)
     told: list[Progress] = []

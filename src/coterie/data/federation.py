@@ -19,7 +19,6 @@ from torch import Tensor
 
 from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.constructors import explained, explained_call
-from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
 from coterie.core.formatting import counted
 from coterie.core.naming import client_name, end_to_end
@@ -281,8 +280,7 @@ class Federation:
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        said = described_in_0_1(Federation.describe(self), self.note)
-        return f"{said}, checksum {self.checksum():08x}"
+        return f"{Federation.describe(self)}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
