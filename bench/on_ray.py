@@ -23,10 +23,10 @@ import typer
 
 import coterie
 from coterie import Federation, Local
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.engines.contract import Engine
 from coterie.engines.factory import make_engine
 from coterie.engines.ray.models import RayModels
@@ -49,7 +49,7 @@ def federation(clients: int) -> Federation:
     for _ in range(clients):
         y = rng.integers(0, 10, 60)
         arrays.append((prototypes[y] + rng.normal(0, 1, (60, 1, 28, 28)).astype(np.float32), y))
-    return Federation.from_arrays(arrays, outputs=10)
+    return Federation.from_arrays(arrays, outputs=10, standardise=False)
 
 
 @dataclass

@@ -22,16 +22,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from coterie.core.cohort import Roster
-from coterie.core.constructors import dataclass
 from coterie.core.model import Model
 from coterie.core.references import All, Own, Ref
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Roster
 from coterie.core.tasks import Fit, Task
-from coterie.core.types import STRICT
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_state import Additive
-from coterie.methods.cam_warm_up import stretched
+from coterie.methods.cam import CAM, Additive, Residual, stretched
 from coterie.methods.contract import Ask
 
 WARM = "cam.warm"  # where a client keeps the model it has trained alone (local_unclustered)

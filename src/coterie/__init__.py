@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import weigh as weigh
     from coterie.clustering.server_optimizers import Adam as Adam
     from coterie.clustering.server_optimizers import Momentum as Momentum
-    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
-    from coterie.core.client_table import ByClient as ByClient
-    from coterie.core.cohort import Cohort as Cohort
-    from coterie.core.cohort import Counted as Counted
-    from coterie.core.cohort import Roster as Roster
     from coterie.core.errors import CoterieError as CoterieError
     from coterie.core.errors import CoterieWarning as CoterieWarning
     from coterie.core.errors import NoAnswerError as NoAnswerError
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.core.errors import StoppedError as StoppedError
     from coterie.core.local import Local as Local
     from coterie.core.model import Model as Model
+    from coterie.core.parts import Adapters as Adapters
     from coterie.core.references import All as All
     from coterie.core.references import Best as Best
     from coterie.core.references import Estimated as Estimated
@@ -44,15 +40,19 @@ if TYPE_CHECKING:
     from coterie.core.references import Pick as Pick
     from coterie.core.references import Posterior as Posterior
     from coterie.core.references import Ref as Ref
-    from coterie.core.replies import Described as Described
-    from coterie.core.replies import Evaluated as Evaluated
-    from coterie.core.replies import Fitted as Fitted
-    from coterie.core.replies import Reply as Reply
-    from coterie.core.replies import Scored as Scored
+    from coterie.core.tables import ByClient as ByClient
+    from coterie.core.tables import Cohort as Cohort
+    from coterie.core.tables import Counted as Counted
+    from coterie.core.tables import Roster as Roster
     from coterie.core.tasks import Describe as Describe
+    from coterie.core.tasks import Described as Described
     from coterie.core.tasks import Evaluate as Evaluate
+    from coterie.core.tasks import Evaluated as Evaluated
     from coterie.core.tasks import Fit as Fit
+    from coterie.core.tasks import Fitted as Fitted
+    from coterie.core.tasks import Reply as Reply
     from coterie.core.tasks import Score as Score
+    from coterie.core.tasks import Scored as Scored
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
@@ -60,12 +60,12 @@ if TYPE_CHECKING:
     from coterie.engines.attacks import AttackView as AttackView
     from coterie.engines.attacks import Lie as Lie
     from coterie.methods.cam import CAM as CAM
-    from coterie.methods.cam_presets import CFLCAM as CFLCAM
-    from coterie.methods.cam_presets import IFCACAM as IFCACAM
-    from coterie.methods.cam_presets import FedGroupCAM as FedGroupCAM
-    from coterie.methods.cam_presets import FeSEMCAM as FeSEMCAM
-    from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
-    from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
+    from coterie.methods.cam import CFLCAM as CFLCAM
+    from coterie.methods.cam import IFCACAM as IFCACAM
+    from coterie.methods.cam import FedGroupCAM as FedGroupCAM
+    from coterie.methods.cam import FeSEMCAM as FeSEMCAM
+    from coterie.methods.cam import StoCFLCAM as StoCFLCAM
+    from coterie.methods.cam import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.clove import CLoVE as CLoVE
     from coterie.methods.composed import Composed as Composed
@@ -75,15 +75,13 @@ if TYPE_CHECKING:
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
-    from coterie.methods.fedadam import FedAdam as FedAdam
     from coterie.methods.fedavg import FedAvg as FedAvg
-    from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedclust import FedClust as FedClust
     from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
-    from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
+    from coterie.methods.fedgroup import FedGrouProx as FedGrouProx
     from coterie.methods.fedper import FedPer as FedPer
     from coterie.methods.fedprox import FedProx as FedProx
     from coterie.methods.fedrc import FedRC as FedRC
@@ -94,18 +92,20 @@ if TYPE_CHECKING:
     from coterie.methods.flhc import FLHC as FLHC
     from coterie.methods.flux import FLUX as FLUX
     from coterie.methods.given import Given as Given
+    from coterie.methods.given import Oracle as Oracle
     from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.local_only import LocalOnly as LocalOnly
-    from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.pacfl import PACFL as PACFL
     from coterie.methods.personal import IFCAPersonal as IFCAPersonal
     from coterie.methods.personal import Personalised as Personalised
+    from coterie.methods.server_optimized import FedAdam as FedAdam
+    from coterie.methods.server_optimized import FedAvgM as FedAvgM
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
-    from coterie.network.client.saved_model import ClientModel as ClientModel
-    from coterie.network.client.saved_model import load_client_model as load_client_model
-    from coterie.network.load_any import load as load
+    from coterie.network.client_model import ClientModel as ClientModel
+    from coterie.network.client_model import load_client_model as load_client_model
+    from coterie.network.server import load as load
     from coterie.serving.assign import Placement as Placement
     from coterie.serving.assign import Placements as Placements
     from coterie.serving.assign import assign as assign
@@ -145,20 +145,20 @@ _HOME = {
     "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
-    "coterie.core.adapters": ("Adapters",),
-    "coterie.core.client_table": ("ByClient",),
-    "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
+    "coterie.core.parts": ("Adapters",),
+    "coterie.core.tables": ("ByClient", "Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
     "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
     "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
-    "coterie.core.replies": ("Described", "Evaluated", "Fitted", "Reply", "Scored"),
-    "coterie.core.tasks": ("Describe", "Evaluate", "Fit", "Score", "Task"),
+    "coterie.core.tasks": (
+        *("Describe", "Evaluate", "Fit", "Score", "Task"),
+        *("Described", "Evaluated", "Fitted", "Reply", "Scored"),
+    ),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
-    "coterie.methods.cam": ("CAM",),
-    "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
+    "coterie.methods.cam": ("CAM", "CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
     "coterie.methods.feddrift": ("FedDrift",),
@@ -166,13 +166,11 @@ _HOME = {
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
-    "coterie.methods.fedadam": ("FedAdam",),
+    "coterie.methods.server_optimized": ("FedAdam", "FedAvgM"),
     "coterie.methods.fedavg": ("FedAvg",),
-    "coterie.methods.fedavgm": ("FedAvgM",),
     "coterie.methods.fedbn": ("FedBN",),
     "coterie.methods.fedem": ("FedEM",),
-    "coterie.methods.fedgroup": ("FedGroup",),
-    "coterie.methods.fedgrouprox": ("FedGrouProx",),
+    "coterie.methods.fedgroup": ("FedGroup", "FedGrouProx"),
     "coterie.methods.fedper": ("FedPer",),
     "coterie.methods.fedprox": ("FedProx",),
     "coterie.methods.fedrc": ("FedRC",),
@@ -184,16 +182,15 @@ _HOME = {
     "coterie.methods.fielding": ("Fielding",),
     "coterie.methods.pacfl": ("PACFL",),
     "coterie.methods.fedclust": ("FedClust",),
-    "coterie.methods.given": ("Given",),
+    "coterie.methods.given": ("Given", "Oracle"),
     "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),
     "coterie.methods.local_only": ("LocalOnly",),
-    "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
-    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
-    "coterie.network.load_any": ("load",),
+    "coterie.network.client_model": ("ClientModel", "load_client_model"),
+    "coterie.network.server": ("load",),
     "coterie.serving.assign": ("Placement", "Placements", "assign"),
     "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
     "coterie.serving.forget": ("Forgotten", "forget"),

@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.clients import Clients
-from coterie.core.cohort import Roster
 from coterie.core.model import Model
+from coterie.core.tables import Clients, Roster
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -38,7 +37,7 @@ def arrays() -> list[tuple[Tensor, ...]]:
 
 def toy() -> Federation:
     """Sixteen clients of two kinds."""
-    return Federation.from_arrays(arrays(), truth=TRUTH, groups=[f"kind {kind}" for kind in TRUTH])
+    return Federation.from_arrays(arrays(), truth=TRUTH, groups=[f"kind {kind}" for kind in TRUTH], standardise=False)
 
 
 def linear() -> nn.Module:

@@ -16,13 +16,12 @@ import sham
 from conftest import make_federation
 from coterie.client.answers import Moment
 from coterie.client.updates import clip_rows
-from coterie.core.client_table import ByClient
 from coterie.core.compute import Compute, own_random_numbers, seed_device
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Outcome, Visit
@@ -242,7 +241,9 @@ def test_a_device_without_doubles_trains(engine: str, local: Local) -> None:
 def test_a_regression_without_doubles() -> None:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(12, 2)).astype(np.float32), 50 + 9 * rng.normal(size=12)) for _ in range(4)]
-    data = Federation.from_arrays(arrays, task="regression").standardised()
+    data = Federation.from_arrays(arrays, task="regression", standardise=False, standardise_y=False).prepared(
+        targets=True
+    )
     here = coterie.run("fedavg", data, "linear", rounds=2, device="cpu")
     with sham.without_doubles():
         there = coterie.run("fedavg", data, "linear", rounds=2, device="sham")

@@ -16,15 +16,13 @@ from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, 
 from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.runner import TaskRunner
-from coterie.core.client_table import ByClient
 from coterie.core.references import All, Pick
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_references import References
+from coterie.methods.cam import CAM, References, Residual
 from coterie.methods.contract import Method
 
 KEPT = Local(steps=2, batch="full", lr=0.3, momentum=0.9, keep_optimizer=True)

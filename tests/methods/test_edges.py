@@ -20,11 +20,11 @@ from conftest import UNTOLD, few
 from coterie import CFL, IFCA, Composed, Federation, FedGroup, FeSEM, Local, Model, StoCFL, WeCFL
 from coterie.client.memory import Memory
 from coterie.core.codec import pack
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
+from coterie.core.tasks import Evaluated
 from coterie.data.ragged import Ragged
 from coterie.engines.contract import Engine, Missing, Outcome, ReplyBuilder, Visit
 from coterie.engines.sequential import Sequential
@@ -96,7 +96,7 @@ def toy(clients: int = 16, clusters: int = 4, samples: int = 20, seed: int = 0, 
         y = (kind + client % clusters) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
     truth = [client % clusters for client in of or range(clients)]
-    return Federation.from_arrays(hands, truth=truth, outputs=4)
+    return Federation.from_arrays(hands, truth=truth, outputs=4, standardise=False)
 
 
 def described() -> Federation:
@@ -108,7 +108,7 @@ def described() -> Federation:
         x = (3 * np.eye(8)[2 * (client % 4) + kind] + 0.3 * rng.normal(size=(26, 8))).astype(np.float32)
         y = (kind + client) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
-    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4)
+    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4, standardise=False)
 
 
 def suited(name: str) -> Federation:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.halves import MOST
-from coterie.core.client_table import ByClient
-from coterie.methods.halves_state import Halved
+from coterie.core.tables import ByClient
+from coterie.methods.halves import Halved
 
 
 def known(many: int) -> Halved:

@@ -15,11 +15,10 @@ import coterie
 from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer, FedRep, Local, LocalOnly, Model
 from coterie.client.answers import Moment
 from coterie.clustering.averaging import Weighting
-from coterie.core.model_parts import Section
+from coterie.core.parts import Section
 from coterie.core.references import All, Best, Own, Personal
-from coterie.core.replies import Evaluated, Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluated, Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
@@ -49,7 +48,7 @@ def points(clients: int = 4, seed: int = 0) -> Federation:
         x = rng.normal(size=(13 + 4 * client, 3)).astype(np.float32)
         y = (x[:, 0] > 0).astype(np.int64) ^ (client % 2)
         hands.append((x[5:], y[5:], x[:5], y[:5]))
-    return Federation.from_arrays(hands, outputs=2, truth=[client % 2 for client in range(clients)])
+    return Federation.from_arrays(hands, outputs=2, truth=[client % 2 for client in range(clients)], standardise=False)
 
 
 def run(method: Method[Any], build: Any = mlp, rounds: int = 4, **more: Any) -> tuple[Any, dict[str, Tensor]]:

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.errors import CoterieError
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.course import unchanging
 from coterie.data.federation import ClientData, Federation
 from coterie.data.ragged import Ragged
@@ -144,6 +144,7 @@ def extended(data: Federation, new: Federation) -> ChangedFederation:
         groups=_groups(data, new),
         marked=None,  # of no use any more: validation samples are held out in each part
         time=None,
+        preparation=None,  # who joins changes nothing of how the data is seen
     )
     joined.check()
     return joined

@@ -15,9 +15,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Counted
 from coterie.core.errors import NoAnswerError
+from coterie.core.tables import ByClient, Counted
 from coterie.core.tasks import Score
 from coterie.methods.contract import Ask
 
@@ -78,7 +77,7 @@ def found_elsewhere(
     return ByClient(reply.ids[moved], best[moved])
 
 
-def told(ids: Tensor, clusters: int, asked: int, what: str) -> Counted:
+def drift_line(ids: Tensor, clusters: int, asked: int, what: str) -> Counted:
     """A drift, as a run tells it."""
     many = "1 client" if len(ids) == 1 else f"{len(ids)} clients"
     some = ", ".join(map(str, ids.tolist()[:10])) + (", ..." if len(ids) > 10 else "")

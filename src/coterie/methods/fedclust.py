@@ -19,13 +19,11 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from coterie.clustering.linkage import Linkage
-from coterie.core.cohort import Roster
-from coterie.core.constructors import dataclass
 from coterie.core.model import Model
-from coterie.core.model_parts import Part
-from coterie.core.types import STRICT
-from coterie.methods.flhc import FLHC
-from coterie.methods.flhc_hierarchy import Hierarchy
+from coterie.core.parts import Part
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Roster
+from coterie.methods.flhc import FLHC, Hierarchy
 
 
 @dataclass(frozen=True, config=STRICT)

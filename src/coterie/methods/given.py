@@ -16,15 +16,13 @@ import numpy as np
 import torch
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import Pick
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 
@@ -84,3 +82,18 @@ def with_room(state: Clusters, found: ByClient) -> Clusters:
         return state
     start = state.centers.mean(0, keepdim=True).expand(more, -1)
     return replace(state, centers=torch.cat([state.centers, start]))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Oracle(Given):
+    """The true clusters of a simulated federation; FedAvg in each (for comparison only)."""
+
+    missing: ClassVar[str] = (
+        "method.name: oracle: these clients have no true clusters that are known. A simulation has them where a "
+        "partition makes them (data.partition.name=rotated, ...) or with Federation.from_arrays(..., truth=[...]); "
+        "mixtures, your own data and clients over a network do not"
+    )
+
+    def known(self, roster: Roster) -> ByClient | None:
+        """The true cluster of each client."""
+        return roster.truth

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit
@@ -47,7 +46,9 @@ def two_kinds(clients: int = 8) -> Federation:
         y = ((x[:, 0] > 0) == bool(client % 2)).astype(np.int64)
         arrays.append((x[:n], y[:n], x[n:], y[n:]))
     kinds = [client % 2 for client in range(clients)]
-    return Federation.from_arrays(arrays, outputs=2, truth=kinds, groups=["even" if k == 0 else "odd" for k in kinds])
+    return Federation.from_arrays(
+        arrays, outputs=2, truth=kinds, groups=["even" if k == 0 else "odd" for k in kinds], standardise=False
+    )
 
 
 def same(one: Any, other: Any) -> bool:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from coterie.client.answers import FitAnswer, Moment
 from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError, DivergedError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.naming import client_name
 from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Clients
 from coterie.core.tasks import Fit
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.factory import local_of
@@ -152,8 +152,8 @@ class _Sizes:
 
 def _remedy(what: str) -> str:
     if what == "inputs":
-        return "scale them to about 1; data.standardise=true does, for tables"
-    return "standardise them; data.standardise_y=true does, for tables"
+        return "scale them to about 1; data.standardise=true does"
+    return "standardise them; data.standardise_y=true does"
 
 
 def _far(sizes: Tensor) -> list[tuple[int, float]]:

@@ -15,11 +15,11 @@ import torch
 import coterie
 from conftest import raises
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Roster
 from coterie.core.errors import StoppedError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import Roster
 from coterie.methods.contract import Releases, releases_of
 from coterie.methods.halves import looks
 from coterie.tools.report import figures
@@ -55,7 +55,7 @@ ACCOUNTED: dict[str, Any] = {
 def clients() -> coterie.Federation:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(12, 3)).astype(np.float32), rng.integers(0, 2, 12)) for _ in range(12)]
-    return coterie.Federation.from_arrays(arrays, test=0.25)
+    return coterie.Federation.from_arrays(arrays, test=0.25, standardise=False)
 
 
 def private(**changes: Any) -> Privacy:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 
 if TYPE_CHECKING:
     from coterie.tools.setup.facts import File
@@ -25,6 +25,9 @@ def init(
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="What is to be predicted; guessed if not given.")
+    ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="No input: an identifier, the target in another form.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.yaml", help="Beside you, named after the data.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take the guesses.")] = False,
@@ -47,7 +50,7 @@ def init(
     seen = look(path)
     if asks:
         client, target = _ask(seen, client, target)
-    found = guess(seen, client, target)
+    found = guess(seen, client, target, leave_out or ())
     for line in told(seen, found):
         typer.echo(line)
     text = document(seen, found, shlex.quote(str(page)))
@@ -75,6 +78,7 @@ def told(file: File, found: Guesses) -> list[str]:
         *(f"  rows      {one.column}: {one.why}" for one in found.incomplete),
         *(f"  left out  {one.column}: {one.why}" for one in (*found.left_out, *found.unused)),
         f"  inputs    {', '.join(found.inputs)}",
+        *(f"  look at   {one.column}: {one.why}" for one in found.doubts),
     ]
 
 
