@@ -39,7 +39,7 @@ def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
         tree["data"] = tree["data"] | {"path": source["path"]}
     elif source is not None:
         spread = {k: v for k, v in tree["data"].items() if k in ("partition", "drift")}
-        tree["data"] = dict(source) | spread
+        tree["data"] = {"standardise": False, "standardise_y": False} | dict(source) | spread  # as the set is
     return read(None, base=RunConfig().dump() | tree)
 
 

@@ -51,9 +51,8 @@ def untimed(outcome: Outcome | None) -> Outcome:
 
 
 def left_over(results: Results) -> list[Path]:
-    """What is not an outcome. The file of a lock may stay: to delete it is to unlock it for two at once."""
-    files = (path for path in results.root.rglob("*") if path.is_file())
-    return [path for path in files if path.suffix not in (".json", ".lock")]
+    """What lies below the results and is no outcome."""
+    return [path for path in results.root.rglob("*") if path.suffix not in (".jsonl", ".lock")]
 
 
 # ------------------------------------------------------------------------------------------- one run, in this process
@@ -220,8 +219,7 @@ def test_sources(tmp_path: Path) -> None:
     file.write_bytes(b"")
     assert sources([]) == {}
     found = sources([f"uci-har={file},client=subject,test=t"])
-    as_the_set_is = {"standardise": False, "standardise_y": False}
-    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"} | as_the_set_is}
+    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"}}
     for name, source in found.items():
         assert sources([room._word(name, source)]) == found
     for word in ("uci-har", f"uci-har={tmp_path / 'none.npz'}", f"uci-har={file},client", "", f"{file}"):
