@@ -15,8 +15,7 @@ from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, Sc
 from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.processes import Interruption
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Task
+from coterie.core.tasks import Evaluate, Fitted, Task
 from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
 from coterie.engines.quarantine import isolated
