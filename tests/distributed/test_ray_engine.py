@@ -107,7 +107,7 @@ def test_a_task_has_the_same_answers_as_in_one_process(engine: Ray, what: str) -
 
 
 def test_what_a_visit_only_looks_at_is_not_kept(engine: Ray) -> None:
-    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), keep=False))
+    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), kind="probe"))
     assert not engine.memory.tensors()
     engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0)))
     assert len(engine.memory.tensors()) == 10

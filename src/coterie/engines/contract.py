@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +25,10 @@ from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
 
+# A step of training; newcomers take their places; scores; a look that is neither (a search for a learning rate).
+Kind: TypeAlias = Literal["train", "admit", "evaluate", "probe"]
+
+
 @dataclass(frozen=True, eq=False)
 class Visit:
     """One trip: these tasks, in this order, to these clients (a task's own `on` narrows it further)."""
@@ -32,7 +36,12 @@ class Visit:
     tasks: tuple[Task, ...]
     ids: Tensor  # ascending
     moment: Moment
-    keep: bool = True  # False: clients forget what this visit would have them keep (an evaluation, not a step)
+    kind: Kind = "train"
+
+    @property
+    def keep(self) -> bool:
+        """Whether clients keep what this visit would have them keep; only training changes what they have."""
+        return self.kind == "train"
 
     def tasks_for(self, client: int) -> tuple[Task | None, ...]:
         """The tasks for this client: None where a task is not for it."""
@@ -55,6 +64,7 @@ class Missing:
     client: int
     reason: str
     name: str | None = None  # where clients have names; given by `RoundAsk`, which knows them
+    rejected: bool = False  # its answer was not accepted
 
     @property
     def who(self) -> str:

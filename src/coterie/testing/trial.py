@@ -248,7 +248,7 @@ class Trial:
         self, state: Any, clients: Engine, ids: Tensor, t: int, admitted: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Missing]]:
         """The loss of each client's own predictions, and who has none. admitted: to whom `admit` is put first."""
-        ask = RoundAsk(clients, ids.sort().values, 0, t, keep=False)
+        ask = RoundAsk(clients, ids.sort().values, 0, t, kind="probe")
         admitted = self.everyone if admitted is None else admitted
         if admitted:
             state = contract.admitted(self.method, state, self.cohort(ids, admitted, self.everyone, t), ask)

@@ -68,7 +68,7 @@ def evaluate(
     ids = draw(roster, count, rng)
     if not len(ids):
         raise NoClientEvaluatedError(t + 1, ())
-    ask = RoundAsk(job.engine, ids, settings.seed, t, keep=False, names=clients.names)
+    ask = RoundAsk(job.engine, ids, settings.seed, t, kind="admit", names=clients.names)
     state = _admitted(job, state, t, roster, ids, ask)
     reply: Evaluated = ask(replace(_predictor(method, state), split=split))
     unscored = ask.lost
@@ -110,7 +110,7 @@ def admit_joined(job: Job[State], state: State, done: int, joined: Tensor) -> St
         )
     if job.settings.aggregator is not None:
         return state  # they are placed in their first round: there their updates are judged, and it is noted of whom
-    ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, keep=False, names=job.clients.names)
+    ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, kind="admit", names=job.clients.names)
     return _admitted(job, state, done - 1, roster, ids, ask)
 
 
