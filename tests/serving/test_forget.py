@@ -135,6 +135,34 @@ def test_the_model_of_a_cluster_of_one_is_replaced() -> None:
     assert centers[1].tolist() == [9.0, 9.0]
 
 
+@pytest.mark.parametrize("of_whom", ["updates", "shares", "sums"])
+def test_what_a_method_keeps_of_a_cluster_of_one_is_replaced(of_whom: str) -> None:
+    """A row of a cluster that one client had alone is that client's: its first update, its label shares."""
+    from coterie.methods.fedgroup_cold_start import Groups
+    from coterie.methods.fielding_clusters import LabelClusters
+    from coterie.methods.stocfl_clusters import Stochastic
+
+    rows, where = torch.tensor([[1.0, 1.0], [9.0, 9.0], [3.0, 5.0]]), torch.arange(2)
+    labels, replaced = ByClient(torch.arange(4), torch.tensor([0, 1, 2, 2])), [[1.0, 1.0], [2.0, 3.0], [3.0, 5.0]]
+    gone = torch.tensor([1, 2])
+    if of_whom == "updates":
+        groups = scrubbed(Groups(rows, labels, where, rows[0], rows, torch.arange(3)), gone)
+        assert groups.updates.tolist() == groups.centers.tolist() == replaced
+        assert groups.clustered.tolist() == [0]
+    elif of_whom == "shares":
+        clusters = scrubbed(
+            LabelClusters(rows, labels, where, ByClient(torch.arange(4), rows[labels.values]), rows), gone
+        )
+        assert clusters.then.tolist() == replaced
+        assert clusters.rows.ids.tolist() == [0, 3]
+    else:
+        many, trained = torch.tensor([1.0, 1.0, 2.0]), torch.tensor([1.0, 1.0, 2.0])
+        found = scrubbed(Stochastic(rows, labels, where, rows[0], rows[0], rows, many, trained), gone)
+        assert found.centers.tolist() == replaced
+        assert found.psi.tolist() == [[1.0, 1.0], [0.0, 0.0], [3.0, 5.0]]
+        assert found.members.tolist() == found.trained.tolist() == [1.0, 0.0, 1.0]
+
+
 def test_what_stays_is_said(tmp_path: Path) -> None:
     run = tmp_path / "run"
     coterie.run(method("wecfl"), federation(), "linear", rounds=2, out=run)

@@ -31,7 +31,7 @@ from coterie.methods.cam_ask import Residual
 from coterie.methods.cam_eq6 import interpolated
 from coterie.methods.cam_state import Additive, Base, refuse_soft_clusters
 from coterie.methods.cam_warm_up import WarmUpBy, warmed_up, warmed_up_alone
-from coterie.methods.contract import Admits, Ask
+from coterie.methods.contract import Admits, Ask, Releases
 from coterie.methods.stocfl import StoCFL
 
 
@@ -40,6 +40,9 @@ class CAM:
     """A global model and the cluster's model, added: wraps any method with hard clusters."""
 
     paper: ClassVar[str] = "Ma et al. 2023, NeurIPS 2023"
+    releases: ClassVar[Releases | str] = (
+        "it needs a global model beside those of the clusters, and scores with both of them"
+    )
 
     base: Base  # the clustered method; in a configuration {name: ..., its parameters}
     warmup: NonNegativeInt = 10  # beta; the paper's experiments use 30 of 100 rounds

@@ -35,7 +35,7 @@ from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cfl_tree import Tree, forked, walked_down
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import assigned
 
 MEAN, LONGEST = 0.3, 0.6  # eps1 and eps2 as shares of the longest update of the first round
@@ -46,6 +46,9 @@ class CFL:
     """One cluster, split in two again and again wherever its members pull apart."""
 
     paper: ClassVar[str] = "Sattler et al. 2019, arXiv:1910.01991"
+    releases: ClassVar[Releases | str] = (
+        "it splits by the cosines between single updates, and stops by the largest norm of one of them"
+    )
     eps1: PositiveFloat | Literal["auto"] = "auto"  # split when the mean update is shorter than this
     eps2: PositiveFloat | Literal["auto"] = "auto"  # ... while some member's is longer than this
     gamma_max: NonNegativeFloat = 0.0  # ... and sqrt((1 - largest cosine across) / 2) is more than this

@@ -40,7 +40,7 @@ from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.clove_clusters import LossClusters
 from coterie.methods.cluster_count import ClusterCount
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import assigned, averaged
 
 
@@ -50,6 +50,7 @@ class CLoVE:
     """K models; k-means of clients' losses under all of them, and the least-cost matching of clusters to models."""
 
     paper: ClassVar[str] = "Bhatia et al. 2026, arXiv:2506.22427"
+    releases: ClassVar[Releases | str] = "every client sends its losses under all models, in every round"
 
     k: ClusterCount = 4
     local: Local = Local()

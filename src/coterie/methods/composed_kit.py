@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ class Kit(Clusters):
     worst: float = 0.0  # the highest mean loss of a round since the clustering
     alarmed: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     looks: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "means")
 
     def measured_from(self) -> Tensor:
         """Where gradients are taken."""

@@ -19,7 +19,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.references import All, Own
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedavg import FedAvg
 
 
@@ -28,6 +28,9 @@ class Ditto(FedAvg):
     """FedAvg, and a personal model per client that is kept near the shared one."""
 
     paper: ClassVar[str] = "Li et al. 2021, arXiv:2012.04221"
+    releases: ClassVar[Releases | str] = (
+        "its personal models never leave the clients, but nobody has worked out what else it releases here"
+    )
 
     lam: NonNegativeFloat = 0.1  # 0 is purely local training
 

@@ -20,6 +20,7 @@ from pydantic import PositiveFloat
 from coterie.clustering.server_optimizers import Adam
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT, ShareBelowOne
+from coterie.methods.contract import Releases
 from coterie.methods.optimized_fedavg import OptimizedFedAvg
 
 
@@ -28,6 +29,7 @@ class FedAdam(OptimizedFedAvg):
     """FedAvg with Adam at the server."""
 
     paper: ClassVar[str] = "Reddi et al. 2021, arXiv:2003.00295"
+    releases: ClassVar[Releases | str] = Releases()
 
     eta: PositiveFloat = 0.1  # the server's learning rate: about how far a parameter moves in a round
     beta1: ShareBelowOne = 0.9  # of the first moment that is kept

@@ -19,7 +19,7 @@ from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -27,6 +27,7 @@ class FedAvg:
     """One model for all: the size-weighted mean of what clients train from it."""
 
     paper: ClassVar[str] = "McMahan et al. 2017, arXiv:1602.05629"
+    releases: ClassVar[Releases | str] = Releases()
 
     local: Local = Local()
     weights: Weighting = "size"  # n_k / n

@@ -17,6 +17,7 @@ from pydantic import PositiveFloat
 from coterie.clustering.server_optimizers import Momentum
 from coterie.core.constructors import dataclass
 from coterie.core.types import STRICT, ShareBelowOne
+from coterie.methods.contract import Releases
 from coterie.methods.optimized_fedavg import OptimizedFedAvg
 
 
@@ -25,6 +26,7 @@ class FedAvgM(OptimizedFedAvg):
     """FedAvg with momentum at the server."""
 
     paper: ClassVar[str] = "Hsu et al. 2019, arXiv:1909.06335"
+    releases: ClassVar[Releases | str] = Releases()
 
     beta: ShareBelowOne = 0.9  # of the momentum that is kept
     eta: PositiveFloat = 1.0  # the server's learning rate

@@ -39,7 +39,7 @@ from coterie.core.model import Model
 from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.feddrift_models import Concepts
 from coterie.methods.hard_clusters import averaged, joined_by_loss
 
@@ -49,6 +49,9 @@ class FedDrift:
     """A new model where a client's loss has risen; models that fit each other's clients become one."""
 
     paper: ClassVar[str] = "Jothimurugesan et al. 2023, arXiv:2206.00799"
+    releases: ClassVar[Releases | str] = (
+        "every client sends its losses under all models, at the start of every time step"
+    )
 
     delta: NonNegativeFloat = 0.5  # how far a client's least loss may rise from one step to the next
     merge: NonNegativeFloat | None = None  # how far apart models may be that are merged (delta'); None: delta

@@ -26,7 +26,7 @@ from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.cluster_count import ClusterCount
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 
 
 @takes_auto_k
@@ -35,6 +35,9 @@ class FedEM:
     """Every client is a mixture of M models, found by expectation-maximisation."""
 
     paper: ClassVar[str] = "Marfoq et al. 2021, arXiv:2108.10252"
+    releases: ClassVar[Releases | str] = (
+        "every client sends one model per component; all of them, and its mixture weights, are its data"
+    )
 
     k: ClusterCount = 3  # M, the number of components
     local: Local = Local()

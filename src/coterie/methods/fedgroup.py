@@ -27,7 +27,7 @@ from coterie.core.references import All, Pick
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, enough_answers, enough_clients, wait_for_enough
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.fedgroup_cold_start import Grouping, Groups, alike, grouped
 from coterie.methods.hard_clusters import averaged, by_angle
@@ -39,6 +39,7 @@ class FedGroup:
     """Groups found once, by decomposed cosine similarity of first updates; then FedAvg in each."""
 
     paper: ClassVar[str] = "Duan et al. 2021, arXiv:2010.06870"
+    releases: ClassVar[Releases | str] = "it groups by an SVD of single updates"
 
     k: ClusterCount = 3  # m, the number of groups
     alpha: PositiveInt = 20  # the group cold start pre-trains alpha * m clients

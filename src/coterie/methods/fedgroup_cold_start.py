@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,6 +30,12 @@ class Groups(Clusters):
     w0: Tensor  # (P,)
     updates: Tensor  # (m, d), or (0, d) before the cold start
     clustered: Tensor  # ids of the clients that formed the groups
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "updates")
+
+    def forget(self, ids: Tensor) -> Groups:
+        """The state in which these clients formed no group."""
+        groups = super().forget(ids)
+        return dataclasses.replace(groups, clustered=self.clustered[~torch.isin(self.clustered, ids)])
 
     def measured_from(self) -> Tensor:
         """w0, from which all clients are pre-trained."""

@@ -29,8 +29,8 @@ from coterie.core.model_parts import Section
 from coterie.core.references import All
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
-from coterie.methods.personal_ask import Split, first_section, for_epochs, rest_of
+from coterie.methods.contract import Ask, Releases
+from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -38,6 +38,8 @@ class FedPer:
     """A shared body and a personal head, trained together."""
 
     paper: ClassVar[str] = "Arivazhagan et al. 2019, arXiv:1912.00818"
+    no_server_optimizer: ClassVar[str] = PARTS_STAY
+    releases: ClassVar[Releases | str] = NOT_ACCOUNTED
 
     local: Local = Local()
     weights: Weighting = "size"  # n_k / n

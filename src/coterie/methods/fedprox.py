@@ -17,7 +17,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.references import All
 from coterie.core.tasks import Fit
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedavg import FedAvg
 
 
@@ -26,6 +26,7 @@ class FedProx(FedAvg):
     """FedAvg whose clients are held near the server's model by a proximal term."""
 
     paper: ClassVar[str] = "Li et al. 2020, arXiv:1812.06127"
+    releases: ClassVar[Releases | str] = Releases()
 
     mu: NonNegativeFloat = 0.1  # strength of the proximal term; 0 is FedAvg
 

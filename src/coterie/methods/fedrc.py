@@ -40,7 +40,7 @@ from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.cluster_count import ClusterCount
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedrc_mixture import RobustMixture
 
 
@@ -50,6 +50,9 @@ class FedRC:
     """Robust clustering: FedEM with likelihoods divided by each cluster's share of the label."""
 
     paper: ClassVar[str] = "Guo et al. 2024, arXiv:2301.12379"
+    releases: ClassVar[Releases | str] = (
+        "every client sends one model per component, and its soft label counts under each of them"
+    )
 
     k: ClusterCount = 3
     local: Local = Local()

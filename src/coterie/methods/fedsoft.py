@@ -35,7 +35,7 @@ from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.cluster_count import ClusterCount
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedsoft_weights import Soft, Unvoted, estimated, of_everyone, of_the_drawn, shares
 
 NEAR = 0.1  # of the way from one start to independent random models
@@ -47,6 +47,9 @@ class FedSoft:
     """Clients are mixtures of clusters; one proximal problem per client gives personal models too."""
 
     paper: ClassVar[str] = "Ruan and Joe-Wong 2022, arXiv:2112.06053"
+    releases: ClassVar[Releases | str] = (
+        "every client sends its shares of all clusters, and its own model, again and again"
+    )
     later: ClassVar[Mapping[str, Any]] = {"centers_init": "random", "unvoted": "distinct"}
 
     k: ClusterCount = 2  # S, the number of clusters

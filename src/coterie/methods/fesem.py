@@ -32,7 +32,7 @@ from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, first_clients
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 
@@ -43,6 +43,7 @@ class FeSEM:
     """k-means over client models; the centroids are the cluster models."""
 
     paper: ClassVar[str] = "Xie et al. 2021, arXiv:2005.01026"
+    releases: ClassVar[Releases | str] = Releases(signals=once, models=True, votes=True)
 
     k: ClusterCount = 4
     local: Local = Local()

@@ -31,7 +31,7 @@ from coterie.core.references import All, Pick
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import count, enough_answers, enough_clients, wait_for_enough
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.described import DescribedClusters, everyone
 from coterie.methods.fielding_clusters import LabelClusters, means
 from coterie.methods.hard_clusters import averaged
@@ -42,6 +42,7 @@ class Fielding:
     """Clusters of clients with similar label shares, kept up while the shares drift; FedAvg in each."""
 
     paper: ClassVar[str] = "Li et al. 2026, arXiv:2411.01580"
+    releases: ClassVar[Releases | str] = "every client sends the shares of its labels in every round"
 
     k: PositiveInt | Literal["silhouette", "gap"] = 4
     classes: PositiveInt = 64  # numbers in a description: more labels than that share them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ class LabelClusters(DescribedClusters):
     """Clusters by label shares, and where their centers were at the last clustering."""
 
     then: Tensor  # (K, classes), or (0, classes) before the first
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "then")
 
 
 def means(state: LabelClusters) -> Tensor:

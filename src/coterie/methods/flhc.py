@@ -29,7 +29,7 @@ from coterie.core.references import All, Pick
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, too_few
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.count_by_halves import with_k
 from coterie.methods.flhc_hierarchy import Hierarchy, clustered, joined_by_update
 from coterie.methods.hard_clusters import averaged
@@ -40,6 +40,7 @@ class FLHC:
     """FedAvg for a while, one hierarchical clustering of the clients' updates, then FedAvg per cluster."""
 
     paper: ClassVar[str] = "Briggs et al. 2020, arXiv:2004.11791"
+    releases: ClassVar[Releases | str] = "its hierarchy is of single models, and its cut depends on all of them"
 
     warmup: NonNegativeInt = 5  # rounds of FedAvg before the clustering
     k: ClusterCount = 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ class Hierarchy(Clusters):
 
     stem: Tensor | None = None  # (P,) the model that all updates started from
     updates: Tensor | None = None  # (K, d) mean update of each cluster
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "updates")
 
     def measured_from(self) -> Tensor:
         """The stem, once there is one."""

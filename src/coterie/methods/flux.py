@@ -37,7 +37,7 @@ from coterie.core.references import All
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import enough_answers, enough_clients, too_few
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.described import everyone
 from coterie.methods.flux_moments import Moments, found, scaled
 from coterie.methods.hard_clusters import assigned, averaged
@@ -48,6 +48,8 @@ class FLUX:
     """Clusters by the moments of latent features under a common model; newcomers join without labels."""
 
     paper: ClassVar[str] = "Fenoglio et al. 2025, arXiv:2511.22305"
+    places_by: ClassVar[str] = "inputs"
+    releases: ClassVar[Releases | str] = Releases(signals=once, descriptions=True)
 
     k: PositiveInt | Literal["elbow"] = 4
     warmup: NonNegativeInt = 3  # rounds of FedAvg before the clustering

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ class Moments(Clusters):
     encoder: Tensor  # (P,)
     scale: Tensor  # (2, 2) least and largest value of the blocks without labels: means, deviations
     means: Tensor  # (K, 2 size), or (0, 2 size) before the clustering
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "means")
 
     @staticmethod
     def fresh(w: Tensor, features: Tensor, size: int) -> Moments:

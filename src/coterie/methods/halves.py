@@ -28,11 +28,21 @@ from coterie.core.model import Model
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Refusal, Releases
 from coterie.methods.halves_drift import followed
 from coterie.methods.halves_state import FIRST, Halved, check_pins
 from coterie.methods.halves_visit import changed_since, due_looks, without, work_of
 from coterie.methods.hard_clusters import averaged, joined_by_loss
+
+
+def looks(rounds: int, everyone: bool) -> int:
+    """How often a client is looked at: when it is met, and after 10, 20, 40, ... further visits, of which a round is at
+    most one. Where not everyone takes part from the first round on, one more: a client joins the clusters by a vote."""
+    count, until, round_ = 1 if everyone else 2, FIRST, FIRST + 1
+    while round_ <= rounds:
+        count, until = count + 1, 2 * until
+        round_ += until + 1
+    return count
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -48,6 +58,19 @@ class Halves:
     drift: bool = True  # clients whose loss jumps are measured at once, and move where another model fits
     local: Local = Local()
     paper: ClassVar[str] = "this library"
+    releases: ClassVar[Releases | str] = Releases(
+        signals=looks,
+        sketches=True,
+        votes=True,
+        refused={
+            "trial": Refusal(
+                True,
+                "clients send the scores of three models after every visit",
+                "method.trial=false",
+                "without trials, clusters are kept as they are found",
+            )
+        },
+    )
     revision: ClassVar[int] = 3  # a draw is tried on, whichever is ahead: the mean of both may be better still
     later: ClassVar[dict[str, bool]] = {"trial": True, "drift": True}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Score
 from coterie.methods.contract import Ask
 
+C = TypeVar("C", bound="Clusters")
+
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
@@ -25,6 +27,9 @@ class Clusters:
     centers: Tensor  # (K, P)
     labels: ByClient  # of the clients met so far
     features: Tensor  # positions in a model that represent a client: never running statistics
+    of_clusters: ClassVar[tuple[str, ...]] = (
+        "centers",
+    )  # fields with a row per cluster: what its clients have in common
 
     def represent(self, theta: Tensor) -> Tensor:
         """The part of these models (or updates) that is compared."""
@@ -48,6 +53,21 @@ class Clusters:
         """Models (r, P) that clients' updates are measured from in any round; CAM keeps these measures comparable."""
         return self.centers[:0]
 
+    def only_of(self, ids: Tensor) -> Tensor:
+        """The clusters that have clients, all of which are among these."""
+        among = torch.isin(self.labels.ids, ids)
+        theirs: Tensor = self.labels.values[among].unique()
+        return theirs[~torch.isin(theirs, self.labels.values[~among])]
+
+    def forget(self: C, ids: Tensor) -> C:
+        """Models that belonged to these clients alone are replaced by the mean of the others."""
+        rest = torch.ones(len(self.centers), dtype=torch.bool)
+        rest[self.only_of(ids)] = False
+        if bool(rest.all()) or not bool(rest.any()):
+            return self
+        refilled: dict[str, Any] = {name: _refilled(getattr(self, name), rest) for name in self.of_clusters}
+        return replace(self, **refilled)
+
     def predictor(self) -> Evaluate:
         """A client predicts with its cluster's model."""
         return Evaluate((Pick(self.centers, self.labels),))
@@ -62,7 +82,11 @@ def least_loss(centers: Tensor, ids: Tensor, ask: Ask) -> ByClient:
     return ByClient(reply.ids, reply.scores.argmin(1))
 
 
-C = TypeVar("C", bound=Clusters)
+def _refilled(rows: Tensor | None, rest: Tensor) -> Tensor | None:
+    """Rows of clusters, of which all but the rest become the mean of the rest."""
+    if rows is None or len(rows) != len(rest):
+        return rows
+    return torch.where(rest.reshape(-1, *([1] * (rows.ndim - 1))), rows, rows[rest].mean(0))
 
 
 def assigned(state: C, ids: Tensor, labels: Tensor) -> C:

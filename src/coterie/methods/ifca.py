@@ -24,7 +24,7 @@ from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.auto_k import random_models, takes_auto_k
 from coterie.methods.cluster_count import ClusterCount
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 
 
 @takes_auto_k
@@ -33,6 +33,7 @@ class IFCA:
     """K models; each client trains and uses the one of least loss on its own data."""
 
     paper: ClassVar[str] = "Ghosh et al. 2020, arXiv:2006.04088"
+    releases: ClassVar[Releases | str] = Releases()
 
     k: ClusterCount = 4
     local: Local = Local()

@@ -21,7 +21,7 @@ from coterie.core.model import Model
 from coterie.core.references import All, Own
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 
 MODEL = "local.model"  # where a client keeps its model
 
@@ -31,6 +31,8 @@ class LocalOnly:
     """Each client alone: it trains its own model on its own data (a baseline)."""
 
     paper: ClassVar[str] = "a baseline"
+    shares_no_model: ClassVar[str] = "every client of local has a model of its own, and no model is shared"
+    releases: ClassVar[Releases | str] = "no model leaves a client, so there is nothing to make private"
 
     local: Local = Local()
 

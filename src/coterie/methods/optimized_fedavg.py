@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ class Optimized:
 @dataclass(frozen=True, config=STRICT)
 class OptimizedFedAvg(ABC):
     """FedAvg whose mean is a step of an optimizer at the server."""
+
+    no_server_optimizer: ClassVar[str] = "has one of its own; leave it out, or write method.name=fedavg"
 
     local: Local = Local()
     weights: Weighting = "size"

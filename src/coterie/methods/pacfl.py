@@ -31,7 +31,7 @@ from coterie.core.references import All, Pick
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
 from coterie.methods.cluster_count import enough_answers, enough_clients, wait_for_enough
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.described import DescribedClusters, everyone
 from coterie.methods.hard_clusters import averaged
 
@@ -41,6 +41,9 @@ class PACFL:
     """Clusters found once, before training, by the angles between clients' data subspaces; FedAvg in each."""
 
     paper: ClassVar[str] = "Vahidian et al. 2023, arXiv:2209.10526"
+    releases: ClassVar[Releases | str] = (
+        "every client sends thousands of numbers on its raw data: noise would leave nothing of them"
+    )
 
     k: PositiveInt = 4
     threshold: PositiveFloat | None = None  # beta, in degrees: cut the dendrogram there instead of at k clusters
@@ -57,6 +60,11 @@ class PACFL:
         """w0; the clusters come with the first round."""
         enough_clients(self.k, roster)
         return DescribedClusters.fresh(model.init(rng), model.part("all"), self.describe().length)
+
+    @property
+    def places_by(self) -> str:
+        """Labels, where they are described each."""
+        return "labels" if self.classes else "inputs"
 
     def describe(self, on: Tensor | None = None) -> Describe:
         """What a client is asked about its data."""

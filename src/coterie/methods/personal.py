@@ -28,9 +28,9 @@ from coterie.core.model_parts import Section
 from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
 from coterie.methods.cam_state import Base
-from coterie.methods.contract import Ask, admitted
+from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.ifca import IFCA
-from coterie.methods.personal_ask import Joining, Split, first_section, for_epochs, rest_of
+from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Joining, Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -38,6 +38,8 @@ class Personalised:
     """A section of the model stays with each client; the rest is trained by any method that gives clients one model."""
 
     paper: ClassVar[str] = "after Arivazhagan et al. 2019, arXiv:1912.00818"
+    no_server_optimizer: ClassVar[str] = PARTS_STAY
+    releases: ClassVar[Releases | str] = NOT_ACCOUNTED
 
     base: Base  # the method of the shared rest; in a configuration {name: ..., its parameters}
     section: Section = "head"  # what is personal: head, classifier, norms, or names of parameters or modules

@@ -21,6 +21,11 @@ from coterie.core.tasks import Describe, Evaluate, Score, Task
 
 SLOT = "personal"  # where a client keeps its own values
 COMMON = "personal.common"  # where nobody keeps anything: the default is meant
+NOT_ACCOUNTED = "clients keep a part of the model, and what they send of the rest has not been accounted for"
+PARTS_STAY = (  # why there is no server optimizer around such a method
+    "leaves a part of the model with clients, its means are of the rest, for which there is no optimizer yet; leave it "
+    "out, or take a method that shares the whole"
+)
 HEAD_OPTIMIZER = "personal.optimizer"  # and the optimiser's state of a training of these alone
 T = TypeVar("T")
 

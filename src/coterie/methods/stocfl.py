@@ -35,7 +35,7 @@ from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT, Cosine
-from coterie.methods.contract import Ask
+from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import averaged
 from coterie.methods.stocfl_clusters import Stochastic, merged, with_singletons
 from coterie.methods.stocfl_newcomers import joined_by_likeness, represented
@@ -47,6 +47,7 @@ class StoCFL:
     """An unknown number of clusters, any participation, and a global model that helps them."""
 
     paper: ClassVar[str] = "Zeng et al. 2023, arXiv:2303.00897"
+    releases: ClassVar[Releases | str] = "it compares single full gradients of clients, in every round"
     tau: Cosine | Literal["auto"] = "auto"  # clusters more alike than this merge, newcomers join; 1 never, -1 always
     lam: NonNegativeFloat = 0.05  # lambda, the pull towards the global model
     psi: Local | None = None  # how a client is represented; not given: the anchor's gradient or, tau: auto, 50 steps

@@ -30,6 +30,14 @@ class Stochastic(Clusters):
         """The anchor, on which everyone is represented."""
         return self.anchor[None]
 
+    def forget(self: S, ids: Tensor) -> S:
+        """Without these clients in the counts, and without what stood for clusters that were theirs alone."""
+        theirs = self.labels.only(ids).values
+        members = self.members.index_add(0, theirs, -torch.ones(len(theirs), dtype=self.members.dtype)).clamp(min=0)
+        psi = self.psi.index_fill(0, self.only_of(ids), 0)
+        state = super().forget(ids)
+        return dataclasses.replace(state, members=members, psi=psi, trained=torch.minimum(self.trained, members))
+
     def noting(self: S, ids: Tensor, psi: Tensor) -> S:
         """The state after these clients were represented so: nothing but the sums is kept."""
         return self

@@ -15,6 +15,7 @@ from coterie.clustering.averaging import Weighting
 from coterie.core.constructors import dataclass
 from coterie.core.model_parts import Part
 from coterie.core.types import STRICT
+from coterie.methods.contract import Releases, once
 from coterie.methods.fesem import FeSEM
 
 
@@ -23,6 +24,7 @@ class WeCFL(FeSEM):
     """Weighted k-means over client models; the centroids are the cluster models."""
 
     paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187"
+    releases: ClassVar[Releases | str] = Releases(signals=once, models=True, votes=True)
 
     features: Part = "classifier"  # all linear layers; head: the last one; or [names] of parameters
     kmeans_weights: Weighting = "size"  # lambda_i

@@ -20,7 +20,6 @@ from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
-from coterie.methods.local_only import LocalOnly
 from coterie.network.load_any import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
@@ -225,8 +224,7 @@ class Placer:
         name = newcomer.name
         if newcomer.data is None:
             return Placement(name, None, problem="no labelled rows to place it by"), None
-        if isinstance(self._result.method, LocalOnly):
-            why = "every client of local has a model of its own, and no model is shared"
+        if why := getattr(self._result.method, "shares_no_model", ""):
             return Placement(name, None, fits=False, problem=why), None
         try:
             served = admit(self._result, newcomer.data, self._runner)

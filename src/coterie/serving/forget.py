@@ -23,7 +23,6 @@ from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.data.membership import identity_without, placeholder
 from coterie.methods.contract import Method
-from coterie.methods.hard_clusters import Clusters
 from coterie.serving.forget_files import Who, scrub_files, source_of, still_named, without
 from coterie.training import checkpoint, lineage
 from coterie.training.build import AnyModel
@@ -32,7 +31,7 @@ from coterie.training.evaluation import client_weights
 from coterie.training.going_back import abandoned, saves_of
 from coterie.training.going_on import locked
 from coterie.training.loading import RunParts, parts_of
-from coterie.training.scrub import alone, without_clients
+from coterie.training.scrub import without_clients
 
 FORMAT = "coterie-forgotten-1"
 STAYS = (
@@ -166,7 +165,7 @@ def _scrub_checkpoint(save: Path, parts: RunParts, who: Who) -> set[int]:
 
 def _own(state: Any, ids: torch.Tensor) -> set[int]:
     inner = getattr(state, "base", state)  # CAM's state has that of the method it wraps
-    return set(alone(inner.labels, ids).tolist()) if isinstance(inner, Clusters) else set()
+    return set(inner.only_of(ids).tolist()) if hasattr(inner, "only_of") else set()
 
 
 def _write(path: Path, ids: Sequence[int], complete: bool) -> None:

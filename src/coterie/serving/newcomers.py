@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.data.readers.columns import IS_TEST, IS_TEST_OF_THREE
-from coterie.methods.flux import FLUX
-from coterie.methods.pacfl import PACFL
 from coterie.serving.row_files import Chunk, Rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import ClientRows, Spool
@@ -32,7 +30,7 @@ class Newcomer:
 
 def placed_by_labels(method: object) -> bool:
     """Whether a newcomer of a method is placed by its labels too; else its inputs alone will do."""
-    return not (isinstance(method, FLUX) or (isinstance(method, PACFL) and not method.classes))
+    return getattr(method, "places_by", "labels") == "labels"
 
 
 @dataclass(frozen=True)

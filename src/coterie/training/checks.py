@@ -13,9 +13,6 @@ from coterie.core.model import Model, loss_of
 from coterie.core.naming import client_name
 from coterie.core.objective import check_objective
 from coterie.data.federation import Federation
-from coterie.methods.fedper import FedPer
-from coterie.methods.optimized_fedavg import OptimizedFedAvg
-from coterie.methods.personal import Personalised
 from coterie.training.sampling import split_newcomers
 from coterie.training.settings import Settings
 
@@ -43,18 +40,9 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
 
 
 def check_server_optimizer(method: object, settings: Settings) -> None:
-    """One optimizer at the server is enough: of the method, or around it."""
-    if settings.server_optimizer is not None and isinstance(method, OptimizedFedAvg):
-        raise CoterieError(
-            f"server_optimizer: {type(method).__name__} has one of its own; leave it out, or write method.name=fedavg",
-            code="config-invalid-value",
-        )
-    if settings.server_optimizer is not None and isinstance(method, FedPer | Personalised):
-        raise CoterieError(
-            f"server_optimizer: {type(method).__name__} leaves a part of the model with clients, its means are of "
-            "the rest, for which there is no optimizer yet; leave it out, or take a method that shares the whole",
-            code="config-invalid-value",
-        )
+    """A method may say that no optimizer goes around it."""
+    if settings.server_optimizer is not None and (why := getattr(method, "no_server_optimizer", "")):
+        raise CoterieError(f"server_optimizer: {type(method).__name__} {why}", code="config-invalid-value")
 
 
 def _some_samples(federation: Federation) -> tuple[Tensor, Tensor]:

@@ -13,19 +13,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
 from coterie.core.metrics import summarise
 from coterie.core.replies import Evaluated
 from coterie.data.membership import forgotten_in, identity_without
-from coterie.methods.fedgroup_cold_start import Groups
-from coterie.methods.hard_clusters import Clusters
-from coterie.methods.stocfl_clusters import Stochastic
 from coterie.training.checkpoint import Checkpoint
 from coterie.training.evaluation_record import made_of, values_of
 
 EVALUATIONS = ("evaluation", "newcomers")  # of what is saved with a state
-OF_CLUSTERS = ("means", "updates")  # fields of states that have a row per cluster: what its clients have in common
-
 
 Weigh: TypeAlias = Callable[[Evaluated], Tensor]  # how clients count in a mean over them
 
@@ -70,13 +64,9 @@ def _scrubbed(node: Any, ids: Tensor, seen: dict[int, Any]) -> Any:
         return node
     if isinstance(getattr(node, "ids", None), Tensor):
         return _table(node, ids)
+    node = node.forget(ids) if hasattr(node, "forget") else node
     values = {f.name: scrubbed(getattr(node, f.name), ids, seen) for f in dataclasses.fields(node) if f.init}
-    made = dataclasses.replace(node, **values)
-    if isinstance(node, Clusters) and isinstance(made, Clusters):
-        made = _left(made, node, ids)
-    if isinstance(made, Groups):
-        made = dataclasses.replace(made, clustered=made.clustered[~torch.isin(made.clustered, ids)])
-    return made
+    return dataclasses.replace(node, **values)
 
 
 def _table(node: Any, ids: Tensor) -> Any:
@@ -90,35 +80,6 @@ def _table(node: Any, ids: Tensor) -> Any:
         elif isinstance(value, tuple) and len(value) == len(keep):
             values[field.name] = tuple(v for v, kept in zip(value, keep.tolist(), strict=True) if kept)
     return dataclasses.replace(node, **values)
-
-
-def alone(labels: ByClient, ids: Tensor) -> Tensor:
-    """The clusters that have clients, all of which are among these."""
-    among = torch.isin(labels.ids, ids)
-    theirs: Tensor = labels.values[among].unique()
-    return theirs[~torch.isin(theirs, labels.values[~among])]
-
-
-def _left(made: Clusters, before: Clusters, ids: Tensor) -> Clusters:
-    """Clusters without clients that were theirs: models that belonged to these alone are replaced."""
-    rows, k = alone(before.labels, ids), len(made.centers)
-    rows = rows[rows < k]
-    rest = torch.ones(k, dtype=torch.bool)
-    rest[rows] = False
-    values: dict[str, Any] = {}
-    if len(rows) and bool(rest.any()):
-        for name in ("centers", *OF_CLUSTERS):
-            found = getattr(made, name, None)
-            if isinstance(found, Tensor) and len(found) == k:
-                values[name] = found.clone()
-                values[name][rows] = found[rest].mean(0)
-    if isinstance(made, Stochastic):
-        theirs = before.labels.only(ids).values
-        members = made.members.index_add(0, theirs, -torch.ones(len(theirs), dtype=made.members.dtype)).clamp(min=0)
-        psi = made.psi.clone()
-        psi[rows] = 0
-        values |= {"members": members, "psi": psi, "trained": torch.minimum(made.trained, members)}
-    return dataclasses.replace(made, **values)
 
 
 def _evaluation(found: Mapping[str, Any], ids: Tensor, seen: dict[int, Any], weigh: Weigh) -> dict[str, Any]:

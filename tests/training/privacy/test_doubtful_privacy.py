@@ -29,9 +29,7 @@ def test_an_epsilon_that_is_not_reached_says_why() -> None:
 
 def test_all_obstacles_are_named_at_once_and_the_line_works() -> None:
     auto = Local(epochs=1, lr="auto")
-    both = (
-        r"trials of Halves are refused: .*; local\.lr=auto is refused: .* Write method\.trial=false local\.lr=0\.1 \("
-    )
+    both = r"trial=True is refused: .*; local\.lr=auto is refused: .* Write method\.trial=false local\.lr=0\.1 \("
     with raises("privacy-unaccounted", match=both):
         declared(coterie.Halves(local=auto))
     with raises("privacy-unaccounted", match=r"Write method\.k=4 local\.lr=0\.1$"):

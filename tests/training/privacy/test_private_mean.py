@@ -18,8 +18,8 @@ from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick
 from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.methods.contract import Releases, once
 from coterie.testing.scripted import ScriptedAsk, fitted, scored
-from coterie.training.privacy.declarations import Releases, once
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.privacy.mechanisms import noise
 from coterie.training.privacy.plan import PrivacyPlan

@@ -17,6 +17,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
+from coterie.methods.contract import Releases
 from coterie.training.privacy.accountant import (
     Gaussian,
     PoissonGaussian,
@@ -26,7 +27,7 @@ from coterie.training.privacy.accountant import (
     precision_for,
     require_accounting,
 )
-from coterie.training.privacy.declarations import Releases, declared
+from coterie.training.privacy.declarations import declared
 from coterie.training.privacy.settings import Privacy
 from coterie.training.settings import Settings
 
