@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from coterie import data as data
     from coterie import testing as testing
     from coterie import zoo as zoo
-    from coterie.clustering.aggregators import Robust as Robust
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from coterie.clustering.server_optimizers import Momentum as Momentum
     from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
-    from coterie.core.aggregation import Defence as Defence
     from coterie.core.client_table import ByClient as ByClient
     from coterie.core.cohort import Cohort as Cohort
     from coterie.core.cohort import Counted as Counted
@@ -56,9 +54,13 @@ if TYPE_CHECKING:
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
-    from coterie.engines.attacks import Attack as Attack
-    from coterie.engines.attacks import AttackView as AttackView
-    from coterie.engines.attacks import Lie as Lie
+    from coterie.layers.attack import Attack as Attack
+    from coterie.layers.attack import AttackReport as AttackReport
+    from coterie.layers.attack import AttackView as AttackView
+    from coterie.layers.attack import Lie as Lie
+    from coterie.layers.contract import Layer as Layer
+    from coterie.layers.privacy import Privacy as Privacy
+    from coterie.layers.robust import Robust as Robust
     from coterie.methods.ablations.cam import CAMWithoutGlobal as CAMWithoutGlobal
     from coterie.methods.ablations.fedgroup import FedGroupRAC as FedGroupRAC
     from coterie.methods.ablations.fedgroup import FedGroupRCC as FedGroupRCC
@@ -131,7 +133,6 @@ if TYPE_CHECKING:
     from coterie.serving.watch import WatchedCluster as WatchedCluster
     from coterie.serving.watch import watch as watch
     from coterie.training.config import RunConfig as RunConfig
-    from coterie.training.events import AttackReport as AttackReport
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
     from coterie.training.events import RoundDone as RoundDone
@@ -144,17 +145,16 @@ if TYPE_CHECKING:
     from coterie.training.inference import Served as Served
     from coterie.training.inspection import Inspection as Inspection
     from coterie.training.inspection import inspect as inspect
-    from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
     from coterie.training.tuned import Tuned as Tuned
 
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
-    "coterie.clustering.aggregators": ("Robust",),
+    "coterie.layers.robust": ("Robust",),
     "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
-    "coterie.core.aggregation": ("Aggregator", "Defence"),
+    "coterie.core.aggregation": ("Aggregator",),
     "coterie.core.adapters": ("Adapters",),
     "coterie.core.client_table": ("ByClient",),
     "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
@@ -166,7 +166,8 @@ _HOME = {
     "coterie.core.tasks": ("Describe", "Evaluate", "Fit", "Score", "Task"),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
-    "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
+    "coterie.layers.attack": ("Attack", "AttackReport", "AttackView", "Lie"),
+    "coterie.layers.contract": ("Layer",),
     "coterie.methods.ablations.cam": ("CAMWithoutGlobal",),
     "coterie.methods.ablations.fedgroup": (
         "FedGroupRAC",
@@ -226,7 +227,6 @@ _HOME = {
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": (
-        "AttackReport",
         "Event",
         "Listener",
         "RoundDone",
@@ -234,7 +234,7 @@ _HOME = {
         "RunStarted",
         "Snapshot",
     ),
-    "coterie.training.privacy.settings": ("Privacy",),
+    "coterie.layers.privacy": ("Privacy",),
     "coterie.training.explanation": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),

@@ -11,8 +11,8 @@ from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
+from coterie.layers.traffic import NUMBER, up
 from coterie.training.diagnostics import training
-from coterie.training.traffic import NUMBER, up
 from remote_models import THETA, Far
 
 KEPT = torch.full((2, 2), -1.0)

@@ -14,7 +14,7 @@ from coterie.core.references import Best
 from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Describe, Fit, Score
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.hostile import Hostile
+from coterie.layers.attack import Hostile
 
 CENTERS = torch.tensor([[0.0, 0.0], [10.0, 10.0]])
 IDS = torch.arange(5)
@@ -38,10 +38,9 @@ class Fixed:
 
 def said(attack: Attack, who: int = 4) -> tuple[Fitted, Scored, Outcome]:
     """The answers when client `who` is hostile."""
-    engine = Hostile(Fixed(), attack, 0, IDS, TRUTH)
-    engine.clients = torch.tensor([who])
+    layer = Hostile(attack, 0, torch.tensor([who]), TRUTH)
     tasks = (Fit(Best(CENTERS), Local(steps=1), sketch=2), Score(CENTERS))
-    outcome = engine.visit(Visit(tasks, IDS, Moment(0, 0, 0)))
+    outcome = layer.visit(Visit(tasks, IDS, Moment(0, 0, 0)), Fixed().visit)
     fitted, scored = outcome.replies
     assert isinstance(fitted, Fitted)
     assert isinstance(scored, Scored)
@@ -90,9 +89,9 @@ class Describing(Fixed):
 def test_colluders_describe_their_data_as_a_victim_does_and_others_honestly() -> None:
     found = {}
     for kind in ("colluders-as-cluster", "sign-flip", "nan"):
-        engine = Hostile(Describing(), Attack(kind=kind), 0, IDS, TRUTH)
-        engine.clients = torch.tensor([4])
-        (reply,) = engine.visit(Visit((Describe("labels", 2),), IDS, Moment(0, 0, 0))).replies
+        layer = Hostile(Attack(kind=kind), 0, torch.tensor([4]), TRUTH)
+        visit = Visit((Describe("labels", 2),), IDS, Moment(0, 0, 0))
+        (reply,) = layer.visit(visit, Describing().visit).replies
         assert isinstance(reply, Described)
         assert torch.equal(reply.rows[:4], (CENTERS[CHOICE] + UPDATES)[:4])
         found[kind] = reply.rows[4].tolist()

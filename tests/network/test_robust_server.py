@@ -72,8 +72,10 @@ def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None
         engine="sequential",
         aggregator=config.aggregator,
     )
-    assert [one.defence for one in server.history] == [one.defence for one in simulated.history]
-    assert all(one.defence is not None for one in server.history)
+    assert [one.layers.get("aggregator") for one in server.history] == [
+        one.layers.get("aggregator") for one in simulated.history
+    ]
+    assert all("aggregator" in one.layers for one in server.history)
     theirs, ours = (pack(result.state)[1] for result in (server, simulated))
     for a, b in zip(theirs, ours, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -105,7 +107,7 @@ def test_one_that_is_far_from_all_others_is_left_out_and_not_banned(tmp_path: Pa
     assert where.count(where[3]) == 1  # it took a cluster for itself
     rule = ["aggregator=median", "aggregator.isolated=1.5", "aggregator.reject=0"]
     guarded = served(tmp_path / "guarded", *words, *rule, bend=Turned(3))
-    assert all(event.defence is not None and event.defence.quarantined == (3,) for event in guarded.history)
+    assert all(event.layers["aggregator"]["quarantined"] == [3] for event in guarded.history)
     where = guarded.state.labels.at(torch.arange(CLIENTS)).tolist()
     assert where.count(where[3]) > 1
     assert not ClientRegistry.read(tmp_path / "guarded" / "run").banned

@@ -24,7 +24,6 @@ from coterie.core.naming import client_name
 from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
-
 # A step of training; newcomers take their places; scores; a look that is neither (a search for a learning rate).
 Kind: TypeAlias = Literal["train", "admit", "evaluate", "probe"]
 
@@ -77,12 +76,22 @@ class Missing:
         return NOT_FINITE in self.reason
 
 
+def named(missing: Missing, names: Sequence[str] | None) -> Missing:
+    """With the client's name, where clients have names (by id)."""
+    return (
+        missing
+        if names is None or missing.client >= len(names)
+        else dataclasses.replace(missing, name=names[missing.client])
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of a visit: a reply per task, and the clients that are missing from all of them."""
 
     replies: tuple[Reply, ...]
     missing: tuple[Missing, ...]
+    sealed: bool = False  # only the method sees the replies: single answers must not show, nor whether there are any
 
 
 class Engine(Protocol):

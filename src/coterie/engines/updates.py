@@ -1,18 +1,28 @@
-"""What is measured of clients' updates, and replies without some of the clients."""
+"""What is measured of clients' updates: norms, and which are far too long. And replies without some of the clients.
+
+The norm of an update grows like the square root of the number of local steps, so a client that makes more steps than
+the median is allowed that much more. And updates shrink as training converges, while a client with new data still has
+far to go: the median is the largest of any round so far. Where the server does not know the start (a client's own
+model), the norm of the model itself is compared. This stops broken and crude replies; it is not robust aggregation.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coterie.core.references import Ref, starts_of
+from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
 from coterie.core.replies import Fitted, RemoteModels, Reply
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Task
+from coterie.engines.contract import Missing
 
+SMALLEST = 5  # replies; with fewer, the median means little
 MORE_STEPS = 100.0  # times the median's, at most: over a network they follow from what a client says it has
 CHUNK = 1 << 21  # numbers that are subtracted at a time
 
@@ -104,3 +114,60 @@ def more_steps(task: Fit, n: Tensor) -> Tensor:
         return torch.ones(len(n), dtype=torch.float64)
     steps = (n.double() / local.batch).ceil()
     return (steps / steps.median()).clamp(1, MORE_STEPS).sqrt()
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Whose updates were rejected and why, and the median norm of a visit's updates (None where none was measured)."""
+
+    rejected: tuple[Missing, ...] = ()
+    median: float | None = None
+    measured: Mapping[int, Tensor] = field(
+        default_factory=dict, compare=False
+    )  # by place of the reply: the norms, before rejection
+
+
+def screen(
+    tasks: Sequence[Task],
+    replies: Sequence[Reply],
+    bound: float,
+    scale: float,
+    option: str = "update_bound",
+) -> Screened:
+    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
+
+    option: what sets the bound, for messages.
+    """
+    rejected: dict[int, Missing] = {}
+    medians: list[float] = []
+    found: dict[int, Tensor] = {}
+    for place, (task, reply) in enumerate(zip(tasks, replies, strict=True)) if bound else ():
+        if not isinstance(task, Fit) or not isinstance(reply, Fitted):
+            continue
+        if reply.sent is None or len(reply.ids) < SMALLEST:
+            continue
+        lengths = found[place] = norms(task, reply)
+        known = start_known(task.start)
+        median = float(lengths.nanmedian())
+        if known:
+            medians.append(median)
+        least = max(scale if known else 0.0, median) or _size_of(task.start)
+        if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
+            continue
+        allowed = bound * least * more_steps(task, reply.n)
+        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
+            client = int(reply.ids[i])
+            why = _why(float(lengths[i]), least, bound, known, option)
+            rejected[client] = Missing(client, why, rejected=True)
+    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None), found)
+
+
+def _size_of(start: Ref) -> float:
+    """The norm of what clients start from: the scale to compare with if most did not move at all."""
+    vectors = None if isinstance(start, Estimated) else vectors_of(start)
+    return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
+
+
+def _why(norm: float, least: float, bound: float, known: bool, option: str) -> str:
+    what = "update" if known else "model"
+    return f"{what} rejected: its norm is {norm:.1e}, more than {bound:g} times the median {least:.1e} ({option})"

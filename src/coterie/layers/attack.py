@@ -37,7 +37,7 @@ from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.updates import without
-from coterie.layers.contract import EVERY_KIND, Layer, Onward, Setup
+from coterie.layers.contract import EVERY_KIND, NOBODY, Layer, Onward, Setup
 
 FILE = "attack.json"  # in a run's directory
 
@@ -257,12 +257,18 @@ class Hostile(Layer):
     key = "attack"
     kinds = EVERY_KIND
 
-    def __init__(self, attack: Attack) -> None:
+    def __init__(self, attack: Attack, seed: int = 0, clients: Tensor = NOBODY, truth: ByClient | None = None) -> None:
+        """clients: who is hostile. truth: the hidden cluster of each client, where it is known; colluders pose as one.
+        A run finds both (`prepare`)."""
         self._attack, self._attacker = attack, attack.attacker()
-        self._seed, self.clients = 0, torch.empty(0, dtype=torch.int64)
-        self._truth: ByClient | None = None
+        self._seed, self.clients, self._truth = seed, clients, truth
         self._known: Clients | None = None
         self._report: AttackReport | None = None
+
+    @classmethod
+    def of(cls, settings: Any) -> Hostile | None:
+        """None where all clients are honest."""
+        return None if settings.attack is None else cls(settings.attack)
 
     def prepare(self, setup: Setup) -> Setup:
         """Who is hostile, and the data as clients train on it: that of hostile ones may be poisoned."""

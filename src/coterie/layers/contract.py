@@ -15,8 +15,8 @@ the record and the checkpoint know none of them: they hand on what a layer says 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -25,10 +25,13 @@ import torch
 from torch import Tensor
 
 from coterie.client.memory import Memory
+from coterie.core.aggregation import Aggregator
 from coterie.core.clients import Clients
 from coterie.core.cohort import Roster
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
+from coterie.core.replies import Fitted, Reply
+from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Engine, Kind, Outcome, ReplyBuilder, Visit
 
 Onward: TypeAlias = Callable[[Visit], Outcome]
@@ -52,7 +55,6 @@ class Setup:
     cohort_key: int | None = None  # what cohorts are drawn from in place of the seed
     asks_nobody: bool = False  # the method asks although nobody was drawn: that must not show
     noisy: bool = False  # models get noise, which may be why a run diverges
-    joins: bool = True  # clients that are added to a run are admitted before they train
     remarks: tuple[str, ...] = ()  # for the user, before the run starts
 
 
@@ -76,13 +78,25 @@ class Layer:
     One object serves one run. What it changes in `visit` counts for the attempt alone; `commit` makes it lasting.
     """
 
-    key: ClassVar[str]  # its name in configurations, in rounds.jsonl and in checkpoints
+    key: ClassVar[str]  # its name in rounds.jsonl, in checkpoints and of its file
     kinds: ClassVar[frozenset[Kind]] = TRAINING  # which visits pass it
     version: ClassVar[int] = 1  # of what `pack` gives
+    replaces: ClassVar[tuple[str, ...]] = ()  # keys of layers that have no place beside it
+    free: ClassVar[tuple[str, ...]] = ()  # its options that may change when a run is resumed
+    fixes: ClassVar[Mapping[str, str]] = {}  # settings that may not, though they usually may, and why
+
+    @classmethod
+    def of(cls, settings: Any) -> Layer | None:
+        """The layer that these settings ask for, if any; a layer that is given as an object has no need of it."""
+        return None
 
     def prepare(self, setup: Setup) -> Setup:
         """Once, before the engine is there: refuse what cannot be, and decide what lies outside visits."""
         return setup
+
+    def admits(self) -> bool:
+        """Whether clients that were added to a run are admitted before they train; an error if they cannot be."""
+        return True
 
     def begin(self, round: Round) -> None:
         """An attempt begins."""
@@ -122,6 +136,16 @@ class Layer:
         """Whose update stood out last, should the run diverge."""
         return None
 
+    @classmethod
+    def warnings(cls, settings: Any, history: Sequence[Any], clients: Clients) -> Iterator[str]:
+        """What is wrong with a run that has ended; history: its rounds, with what the layer said of each."""
+        yield from ()
+
+    @classmethod
+    def line(cls, said: Mapping[str, Any]) -> str | None:
+        """What a table of results says below it; said: the layer's part of the last round."""
+        return None
+
 
 class Stack:
     """An engine with layers around it, the outermost first."""
@@ -153,6 +177,11 @@ class Stack:
     def close(self) -> None:
         """See `Engine.close`."""
         self.engine.close()
+
+    def admits(self) -> bool:
+        """See `Layer.admits`."""
+        said = [layer.admits() for layer in self.layers]  # each may refuse
+        return all(said)
 
     def begin(self, round: Round) -> None:
         """See `Layer.begin`."""
@@ -205,6 +234,23 @@ class Stack:
         """What layers write into the run directory, by the name of the file."""
         found = {f"{layer.key}.json": layer.document(clients) for layer in self.layers}
         return {name: text for name, text in found.items() if text is not None}
+
+
+def averaging(
+    tasks: Sequence[Task], replies: Sequence[Reply], around: Callable[[Aggregator | None], Aggregator]
+) -> tuple[Reply, ...]:
+    """Replies whose means are taken by an aggregator. around: it goes in the place of what they carry already."""
+    return tuple(
+        replace(reply, aggregator=around(reply.aggregator), start=task.start)
+        if isinstance(task, Fit) and isinstance(reply, Fitted)
+        else reply
+        for task, reply in zip(tasks, replies, strict=True)
+    )
+
+
+def by_name(value: Any) -> Any:
+    """An option that is a name is short for one with the name alone: `aggregator: median`."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 def prepared(layers: Sequence[Layer], setup: Setup) -> Setup:

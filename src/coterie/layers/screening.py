@@ -1,78 +1,34 @@
 """Which updates the server accepts: one far larger than the cohort's median is rejected, and its client is named.
 
-An update is rejected when its norm exceeds `update_bound` times the median norm. Two things keep honest clients safe.
-The norm of an update grows like the square root of the number of local steps, so a client that makes more steps than
-the median is allowed that much more. And updates shrink as training converges, while a client with new data still has
-far to go: the median is the largest of any round so far. Where the server does not know the start (a client's own
-model), the norm of the model itself is compared. This stops broken and crude replies; it is not robust aggregation.
+An update is rejected when its norm exceeds `update_bound` times the median norm (see `engines.updates`). In a run with
+privacy there is none of this: updates are clipped instead.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor
+from annotated_types import Ge
 
-from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
-from coterie.core.replies import Fitted, RemoteModels, Reply
+from coterie.core import constructors
+from coterie.core.replies import Fitted, Reply
 from coterie.core.tasks import Fit, Task
-from coterie.engines.contract import Missing
+from coterie.core.types import STRICT
+from coterie.engines.contract import Outcome, RejectionListener, Visit
+from coterie.engines.updates import SMALLEST, norms, screen, without
+from coterie.layers.contract import Layer, Onward, Round
 
-SMALLEST = 5  # replies; with fewer, the median means little
-MORE_STEPS = 100.0  # times the median's, at most: over a network they follow from what a client says it has
 STANDS_OUT = 1e3  # times the next largest update: no client gets so far ahead by its data alone
-CHUNK = 1 << 21  # numbers that are subtracted at a time
 
 
-@dataclass(frozen=True)
-class Screened:
-    """Whose updates were rejected and why, and the median norm of a visit's updates (None where none was measured)."""
+@constructors.dataclass(frozen=True, config=STRICT)
+class ScreeningSettings:
+    """The option of a run."""
 
-    rejected: tuple[Missing, ...] = ()
-    median: float | None = None
-    measured: Mapping[int, Tensor] = field(
-        default_factory=dict, compare=False
-    )  # by place of the reply: the norms, before rejection
-
-
-def screen(
-    tasks: Sequence[Task],
-    replies: Sequence[Reply],
-    bound: float,
-    scale: float,
-    option: str = "update_bound",
-    measured: Mapping[int, Tensor] | None = None,
-) -> Screened:
-    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
-
-    option: what sets the bound, for messages. measured: norms of these replies that are known already.
-    """
-    rejected: dict[int, Missing] = {}
-    medians: list[float] = []
-    found = dict(measured or {})
-    for place, (task, reply) in enumerate(zip(tasks, replies, strict=True)) if bound else ():
-        if not isinstance(task, Fit) or not isinstance(reply, Fitted):
-            continue
-        if reply.sent is None or len(reply.ids) < SMALLEST:
-            continue
-        lengths = found[place] = found[place] if place in found else norms(task, reply)
-        known = start_known(task.start)
-        median = float(lengths.nanmedian())
-        if known:
-            medians.append(median)
-        least = max(scale if known else 0.0, median) or _size_of(task.start)
-        if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
-            continue
-        allowed = bound * least * more_steps(task, reply.n)
-        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
-            client = int(reply.ids[i])
-            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known, option))
-    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None), found)
+    update_bound: Annotated[float, Ge(0)] = 10.0  # an update's norm, in medians of the cohort; beyond: rejected. 0: off
 
 
 @dataclass(frozen=True)
@@ -83,112 +39,80 @@ class Outlier:
     times: float  # the largest of the others
 
 
-def outlier(fits: Sequence[tuple[Fit, Fitted]], bound: float) -> Outlier | None:
+class Screening(Layer):
+    """The replies of clients whose update is too large do not arrive: they are missing, with the reason."""
+
+    key = "screening"
+    free: ClassVar = ("update_bound",)
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self._largest = 0.0  # of the medians of committed rounds
+        self._median: float | None = None  # the largest of this attempt's visits
+        self._rejected: set[int] = set()
+        self._stood_out: Outlier | None = None  # in this attempt ...
+        self._suspect: Outlier | None = None  # ... and in the last committed round in which anybody did
+
+    @classmethod
+    def of(cls, settings: Any) -> Screening:
+        """There always is one: without a bound it still notes who stands out."""
+        return cls(settings.update_bound)
+
+    def begin(self, round: Round) -> None:
+        """See `Layer.begin`."""
+        self._engine, self._median, self._rejected, self._stood_out = round.engine, None, set(), None
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        """See `Layer.visit`."""
+        outcome = onward(visit)
+        found = screen(visit.tasks, outcome.replies, self._bound, self._largest)
+        if found.median is not None:
+            self._median = max(found.median, self._median or 0.0)
+        for missing in found.rejected:
+            self._rejected.add(missing.client)
+            if isinstance(self._engine, RejectionListener):
+                self._engine.rejected(missing.client, missing.reason)
+        gone = [missing.client for missing in found.rejected]
+        replies = tuple(without(reply, gone) for reply in outcome.replies)
+        self._stood_out = _larger(self._stood_out, outlier(visit.tasks, replies, self._bound))
+        return Outcome(replies, (*outcome.missing, *found.rejected))
+
+    def commit(self, round: Round, before: Any, after: Any) -> Mapping[str, Any]:
+        """The median norm of the round (None where fewer than five answered), and whose updates were rejected."""
+        self._largest = max(self._largest, self._median or 0.0)
+        self._suspect = self._stood_out or self._suspect
+        return {"median": self._median, "rejected": sorted(self._rejected)} if self._bound else {}
+
+    def suspect(self) -> Outlier | None:
+        """See `Layer.suspect`."""
+        return self._suspect
+
+    def pack(self) -> Mapping[str, Any]:
+        """See `Layer.pack`."""
+        return {"largest": self._largest}
+
+    def unpack(self, kept: Mapping[str, Any], lost: Sequence[Any]) -> None:
+        """See `Layer.unpack`."""
+        self._largest = float(kept.get("largest", 0.0))
+
+
+def outlier(tasks: Sequence[Task], replies: Sequence[Reply], bound: float) -> Outlier | None:
     """Who stands out among replies that `screen` does not compare: they are too few for a median, or bound is 0."""
-    found: list[Outlier] = []
-    for task, reply in fits:
-        if reply.sent is None or len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
+    largest: Outlier | None = None
+    for task, reply in zip(tasks, replies, strict=True):
+        if not isinstance(task, Fit) or not isinstance(reply, Fitted) or reply.sent is None:
+            continue
+        if len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
             continue
         lengths = norms(task, reply)
         lengths = torch.where(lengths.isfinite(), lengths, torch.inf)
         (first, second), (row, _) = lengths.topk(2)
         if float(second) > 0 and float(first) > STANDS_OUT * float(second):
-            found.append(Outlier(int(reply.ids[row]), float(first / second)))
-    return max(found, key=lambda one: one.times, default=None)
+            largest = _larger(largest, Outlier(int(reply.ids[row]), float(first / second)))
+    return largest
 
 
-def without(reply: Reply, clients: Sequence[int]) -> Reply:
-    """A reply as if these clients had not answered."""
-    keep = ~torch.isin(reply.ids, torch.tensor(list(clients), dtype=torch.int64))
-    if bool(keep.all()):
-        return reply
-    rows = torch.nonzero(keep)[:, 0]
-    all_rows = {f.name: getattr(reply, f.name) for f in dataclasses.fields(reply)}
-    left: dict[str, Any] = {name: value[rows] for name, value in all_rows.items() if isinstance(value, Tensor)}
-    if isinstance(reply, Fitted) and reply.sent is not None and not isinstance(reply.sent, Tensor):
-        left["sent"] = SelectedModels(reply.sent, rows)
-    return dataclasses.replace(reply, **left)
-
-
-class SelectedModels:
-    """Some rows of remote models."""
-
-    def __init__(self, whole: RemoteModels, rows: Tensor) -> None:
-        self._whole, self._rows, self.dtype = whole, rows, whole.dtype
-        self._here: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def nbytes(self) -> int:
-        """Of these rows."""
-        return self._whole.nbytes // max(len(self._whole), 1) * len(self)
-
-    def combined(self, share: Tensor) -> Tensor:
-        """See `RemoteModels.combined`."""
-        if self._here is not None:
-            return share @ self._here
-        wide = share.new_zeros(len(share), len(self._whole))
-        wide[:, self._rows] = share
-        return self._whole.combined(wide)
-
-    def gathered(self) -> Tensor:
-        """See `RemoteModels.gathered`."""
-        if self._here is None:
-            self._here = self._whole.gathered()[self._rows]
-        return self._here
-
-    def norms(self, choice: Tensor | None) -> Tensor:
-        """See `RemoteModels.norms`."""
-        wide = None
-        if choice is not None:
-            wide = choice.new_zeros(len(self._whole))
-            wide[self._rows] = choice
-        return self._whole.norms(wide)[self._rows]
-
-
-# ------------------------------------------------------------------------------------------------------------- norms
-
-
-def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor:
-    """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
-    if not len(models):
-        return torch.empty(0)
-    many = max(1, CHUNK // max(1, models.shape[1]))  # of a model whose every part is personal there is nothing
-    found = []
-    for first in range(0, len(models), many):
-        some = slice(first, first + many)
-        begin = starts_of(start, ids[some], None if choice is None else choice[some])
-        moved = models[some] if begin is None else models[some] - begin
-        found.append(torch.linalg.vector_norm(moved, dim=1, dtype=torch.promote_types(moved.dtype, torch.float32)))
-    return torch.cat(found)
-
-
-def norms(task: Fit, reply: Fitted) -> Tensor:
-    """The norm of each update of a reply, computed where its models are."""
-    sent = reply.sent
-    if isinstance(sent, Tensor):
-        return norms_of(sent, task.start, reply.ids, reply.choice).double()
-    assert sent is not None
-    return sent.norms(reply.choice).double()
-
-
-def _size_of(start: Ref) -> float:
-    """The norm of what clients start from: the scale to compare with if most did not move at all."""
-    vectors = None if isinstance(start, Estimated) else vectors_of(start)
-    return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
-
-
-def more_steps(task: Fit, n: Tensor) -> Tensor:
-    """How much longer an update may be because its client makes more local steps than the median client."""
-    local = task.local
-    if local.steps is not None or local.batch == "full":
-        return torch.ones(len(n), dtype=torch.float64)
-    steps = (n.double() / local.batch).ceil()
-    return (steps / steps.median()).clamp(1, MORE_STEPS).sqrt()
-
-
-def _why(norm: float, least: float, bound: float, known: bool, option: str) -> str:
-    what = "update" if known else "model"
-    return f"{what} rejected: its norm is {norm:.1e}, more than {bound:g} times the median {least:.1e} ({option})"
+def _larger(one: Outlier | None, other: Outlier | None) -> Outlier | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other, key=lambda found: found.times)

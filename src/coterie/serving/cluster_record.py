@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.replies import Evaluated
+from coterie.layers.attack import told
 from coterie.serving.assign import clustered, method_name
-from coterie.training.adversaries import told
 from coterie.training.config import read_file
 from coterie.training.explanation import cluster_models
 from coterie.training.result import Result

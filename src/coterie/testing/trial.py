@@ -23,6 +23,7 @@ from coterie.core.tasks import Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
+from coterie.layers.contract import Layer, Onward, Stack
 from coterie.methods import contract
 from coterie.training.ask import RoundAsk
 from coterie.training.checkpoint import Checkpoint
@@ -114,6 +115,22 @@ class Renamed:
         rows = {f.name: getattr(reply, f.name) for f in dataclasses.fields(reply)}
         rows = {name: value[order] for name, value in rows.items() if isinstance(value, Tensor)}
         return replace(reply, **rows | {"ids": self._ids[reply.ids][order]})
+
+
+class _Silent(Layer):
+    """Some clients do not answer."""
+
+    key = "silent"
+
+    def __init__(self, who: Tensor) -> None:
+        self._who = who
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        """See `Layer.visit`."""
+        gone = torch.isin(visit.ids, self._who)
+        outcome = onward(replace(visit, ids=visit.ids[~gone]))
+        lost = tuple(Missing(client, "does not answer") for client in visit.ids[gone].tolist())
+        return replace(outcome, missing=(*lost, *outcome.missing))
 
 
 class NotesTurns(RoundAsk):
@@ -209,7 +226,7 @@ class Trial:
         for t, step in list(enumerate(steps))[done:]:
             cohort = self.cohort(ids, step.cohort, step.there, t)
             fresh, gone = copy.deepcopy(cohort.rng.bit_generator.state), ids[list(step.silent)]
-            ask = NotesTurns(clients, cohort.ids, 0, t, gone=gone)
+            ask = NotesTurns(Stack(clients, [_Silent(gone)]), cohort.ids, 0, t)
             clients.memory.begin()
             _disturb(1000 * noise + t)
             try:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.references import Ref
-from coterie.engines.screening import norms_of
+from coterie.engines.updates import norms_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,8 +38,15 @@ from coterie.core.references import All, Best, Row, personal_of
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
-from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
-from coterie.training.privacy.mechanisms import SystemRandomness, clipped
+from coterie.layers.accountant import (
+    Gaussian,
+    RandomisedResponse,
+    Release,
+    SystemRandomness,
+    clipped,
+    epsilon_of,
+    noise_for,
+)
 
 FILE = "privacy.json"
 REFUSED = {Score: "scores of several models", Evaluate: "an evaluation", Describe: "a description of its data"}

@@ -10,6 +10,7 @@ from typing import Any
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.termination import Interruption
+from coterie.layers.privacy import check_with_clients
 from coterie.methods.fedavg import FedAvg
 from coterie.network.protocol.messages import model_spec
 from coterie.network.security.audit import AuditEntry, no_audit
@@ -22,7 +23,6 @@ from coterie.training.build import build_method, method_and_model, named_model
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
-from coterie.training.privacy.begin import check_with_clients
 from coterie.training.result import Result
 
 

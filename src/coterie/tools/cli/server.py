@@ -37,11 +37,11 @@ def server(
 
     Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
     """
+    from coterie.layers.privacy import check_with_clients
     from coterie.network.flower.need import require_flower
     from coterie.network.server.config import read
     from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
-    from coterie.training.privacy.begin import check_with_clients
     from coterie.training.run_directory import free_directory
     from coterie.training.trust import check_trust
 

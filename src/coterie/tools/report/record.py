@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coterie.core.naming import client_name
+from coterie.layers.attack import told
 from coterie.tools.report import reading, tables
 from coterie.tools.report.tables import Absence as Absence
 from coterie.tools.report.tables import Clients as Clients
@@ -23,7 +24,6 @@ from coterie.tools.report.tables import Recount as Recount
 from coterie.tools.report.tables import Sketch as Sketch
 from coterie.tools.report.tables import Trail as Trail
 from coterie.training import status as run_status
-from coterie.training.adversaries import told
 from coterie.training.following import recorded
 
 Status = Literal["done", "running", "stopped", "failed", "empty", "broken"]
