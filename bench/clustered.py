@@ -28,7 +28,7 @@ from coterie.core.cohort import Cohort
 from coterie.core.compute import HOST, Compute
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.training.ask import RoundAsk
@@ -59,8 +59,8 @@ class Timed:
 def method(name: str, local: Local) -> Any:
     """A method with K clusters where it wants a number."""
     if name == "fesem-cam":
-        return METHODS.build(name, {"local": local, "warmup": 1, "base": FeSEM(k=K, local=local)})
-    return METHODS.build(name, {"local": local} | ({} if name in ("stocfl", "fedavg") else {"k": K}))
+        return METHODS.build(name, {"local": local, "warmup": 1, "base": FeSEM(k=K, local=local)}, NO_CODE)
+    return METHODS.build(name, {"local": local} | ({} if name in ("stocfl", "fedavg") else {"k": K}), NO_CODE)
 
 
 class Running:

@@ -32,7 +32,7 @@ from coterie import Federation, Local
 from coterie.core.cohort import Cohort
 from coterie.core.hardware import one_thread
 from coterie.core.model import Model
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
@@ -77,9 +77,9 @@ def point(name: str, clients: int, k: int, hidden: int, rounds: int, engine: str
     """One measurement, in this process."""
     local = Local(steps=2, batch="full", lr=0.1)
     data = federation(clients)
-    model: Model = named_model("mlp", {"hidden": (hidden,)}, data)
+    model: Model = named_model("mlp", {"hidden": (hidden,)}, data, NO_CODE)
     params: dict[str, Any] = {"local": local} | ({"k": k} if name in ("ifca", "wecfl") else {})
-    method = METHODS.build(name, params)
+    method = METHODS.build(name, params, NO_CODE)
     settings = Settings(participation=per_round, rounds=rounds)
     new = torch.randperm(clients, generator=torch.Generator().manual_seed(0))[: rounds * per_round].split(per_round)
     seconds, cpu = [], []

@@ -24,6 +24,7 @@ from torch import Tensor
 from coterie import Halves, Local
 from coterie.core.cohort import Cohort
 from coterie.core.hardware import one_thread
+from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.engines.batched import Batched
 from coterie.methods.halves_state import Halved
@@ -63,7 +64,7 @@ def main(
 ) -> None:
     """Measure, print, and write halves.json."""
     data = federation(clients)
-    model = named_model("mlp", {"hidden": (hidden,)}, data)
+    model = named_model("mlp", {"hidden": (hidden,)}, data, NO_CODE)
     method = Halves(local=Local(steps=20, batch=10, lr=0.1))
     cohorts = data.roster.ids[torch.from_numpy(generator(0, Purpose.COHORT).permutation(clients))].split(per_round)
     engine, rows = Batched(model, data), []

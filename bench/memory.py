@@ -20,7 +20,7 @@ import typer
 
 import coterie
 from coterie import Federation, Local
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
@@ -62,8 +62,8 @@ def measure(name: str, clients: int, per_round: int, rounds: int, evaluated: int
     """Run one method here, and say what it took."""
     resource.setrlimit(resource.RLIMIT_AS, (int(MOST * 2**30), int(MOST * 2**30)))
     data = federation(clients)
-    model = named_model("mlp", {"hidden": (126,)}, data)
-    method: Method[Any] = METHODS.build(name, {"local": LOCAL} | PARAMS.get(name, {}))
+    model = named_model("mlp", {"hidden": (126,)}, data, NO_CODE)
+    method: Method[Any] = METHODS.build(name, {"local": LOCAL} | PARAMS.get(name, {}), NO_CODE)
     before = peak()
     result = coterie.run(
         method,

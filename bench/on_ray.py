@@ -25,6 +25,7 @@ import coterie
 from coterie import Federation, Local
 from coterie.core.cohort import Cohort
 from coterie.core.hardware import one_thread
+from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.engines.contract import Engine
 from coterie.engines.factory import make_engine
@@ -98,7 +99,7 @@ def main(
     """Measure, and print a table."""
     data, meter = federation(clients), Meter()
     method = coterie.FedAvg(local=Local(epochs=5, batch=10, lr=0.05))
-    model = named_model("mlp", {"hidden": (hidden,)}, data)
+    model = named_model("mlp", {"hidden": (hidden,)}, data, NO_CODE)
     state = method.init(model, data.roster, generator(0, Purpose.INIT))
     seconds: dict[str, list[float]] = {}
     with one_thread(), ExitStack() as stack:

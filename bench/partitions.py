@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.core.registry import PARTITIONS
+from coterie.core.registry import NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
 from coterie.data.scale import Scale
 
@@ -43,7 +43,7 @@ def measure(name: str, clients: int) -> dict[str, Any]:
     y = torch.from_numpy(np.random.default_rng(0).integers(0, CLASSES, SAMPLES))
     data = Dataset("bytes", torch.zeros(SAMPLES, 1, 4, 4, dtype=torch.uint8), y, CLASSES, Scale(255.0))
     data.x.fill_(1)  # zeros are not resident before they are written
-    partition = PARTITIONS.build(name, {"clients": clients} | PARAMS[name])
+    partition = PARTITIONS.build(name, {"clients": clients} | PARAMS[name], NO_CODE)
     before, start = peak(), time.perf_counter()
     made = partition(data, np.random.default_rng(1))
     seconds = time.perf_counter() - start

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from coterie import Federation, Local, federate
 from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
+from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.data.partitions.clientwise import IID, PowerLaw
 from coterie.data.partitions.clusterwise import Rotated, Shifted
@@ -62,7 +63,7 @@ class Workload:
 
     def network(self, federation: Federation) -> Model:
         """Its model."""
-        return named_model(self.model, self.params, federation)
+        return named_model(self.model, self.params, federation, NO_CODE)
 
     def drawn(self, clients: int) -> NDArray[np.int64]:
         """(cohorts, per_round) ids, ascending: who trains in round t, t + cohorts, ..."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from coterie.core.registry import DATASETS, METHODS, PARTITIONS, Catalogue
+from coterie.core.registry import DATASETS, METHODS, NO_CODE, PARTITIONS, Catalogue
 
 FIELD = r"^    (\w+): [^\n#]+  # (.*)$"  # of a dataclass, with what its comment says
 HERE = Path(__file__).parent
@@ -55,7 +55,7 @@ def field_rows(method: type[Any]) -> list[str]:
 
 def page(name: str) -> str:
     """The page of one method."""
-    method = METHODS.find(name)
+    method = METHODS.find(name, NO_CODE)
     module = sys.modules[method.__module__]
     spec = inspect.cleandoc(module.__doc__ or "")
     source = f"src/{method.__module__.replace('.', '/')}.py"
@@ -103,8 +103,9 @@ def newcomer(method: type[Any]) -> str:
 def index(names: list[str]) -> str:
     """The list of pages."""
     rows = [
-        f"| [{n}]({file_name(n)}) | {(METHODS.find(n).__doc__ or '').splitlines()[0]} | {METHODS.find(n).paper} |"
+        f"| [{n}]({file_name(n)}) | {(kind.__doc__ or '').splitlines()[0]} | {kind.paper} |"
         for n in names
+        for kind in [METHODS.find(n, NO_CODE)]
     ]
     return "\n".join(["# Methods", "", "| name | what it is | paper |", "|---|---|---|", *rows, ""])
 
@@ -118,7 +119,7 @@ def catalogue_page(catalogue: Catalogue, title: str, word: str) -> str:
     """Everything of one kind on one page: what it is, its paper, its parameters."""
     lines = [f"# {title}", ""]
     for name in catalogue.places:
-        found = catalogue.find(name)
+        found = catalogue.find(name, NO_CODE)
         lines += [f"## {name}", "", inspect.cleandoc(found.__doc__ or ""), ""]
         if getattr(found, "paper", ""):
             lines += [f"Paper: {found.paper}.", ""]

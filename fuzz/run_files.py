@@ -17,6 +17,7 @@ from target import Target
 
 import coterie
 from coterie.core.errors import CoterieError
+from coterie.core.registry import NO_CODE
 from coterie.training import checkpoint
 from coterie.training.build import build_method, named_model
 from coterie.training.config import read, split_words
@@ -59,7 +60,7 @@ def configurations() -> list[bytes]:
 def _read_configuration(file: Path) -> object:
     config = read(file)
     with contextlib.suppress(CoterieError):
-        named_model("linear", config.model.params, SHAPE)
+        named_model("linear", config.model.params, SHAPE, NO_CODE)
     return None if ":" in config.method.name else build_method(config)
 
 

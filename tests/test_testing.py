@@ -38,7 +38,7 @@ from coterie import (
     Score,
     mean_by,
 )
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.testing import MethodCheckError, ScriptedAsk, check_method, fitted, make_cohort, make_roster, scored
 from coterie.testing.conformance import CHECKS, carry_out, new_trial
 
@@ -77,7 +77,7 @@ def test_type_checkers_are_told_the_names_that_there_are(module: str) -> None:
 
 def test_every_method_of_the_catalogue_is_public() -> None:
     for name, place in METHODS.places.items():
-        assert getattr(coterie, place.partition(":")[2]) is METHODS.find(name)
+        assert getattr(coterie, place.partition(":")[2]) is METHODS.find(name, NO_CODE)
 
 
 def test_importing_the_library_imports_neither_torch_nor_numpy() -> None:
@@ -146,12 +146,12 @@ SOME = ("halves", "ditto", "wecfl", "fedem", "stocfl")
 
 @pytest.mark.parametrize("name", few((name for name in METHODS.places if name not in NEED_MORE), *SOME))
 def test_every_method_passes_with_its_defaults(name: str) -> None:
-    check_method(METHODS.build(name, {}))
+    check_method(METHODS.build(name, {}, NO_CODE))
 
 
 @pytest.mark.parametrize("name", few(SETTLED, "cam", "fl+hc", "ifca-cam"))
 def test_every_method_passes_after_its_warm_up(name: str) -> None:
-    check_method(METHODS.find(name)(**SETTLED[name]))
+    check_method(METHODS.find(name, NO_CODE)(**SETTLED[name]))
 
 
 def test_model_and_data_may_be_the_users_own() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import coterie
 from conftest import raises
 from coterie import CoterieError, FedAvg, Federation, Local
-from coterie.core.registry import MODELS
+from coterie.core.registry import MODELS, NO_CODE
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
 from coterie.zoo import CNN1D, LSTM
@@ -132,7 +132,7 @@ def test_features_that_are_no_word_numbers_are_told_before_a_run() -> None:
 )
 def test_parameters_out_of_their_domain_are_named(name: str, params: dict[str, Any], key: str) -> None:
     with pytest.raises(CoterieError, match=key):
-        MODELS.build(name, params)
+        MODELS.build(name, params, NO_CODE)
 
 
 # --------------------------------------------------------------------------------------------------------- learning

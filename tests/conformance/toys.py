@@ -18,7 +18,7 @@ from coterie.core.compute import HOST, Compute
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.data.domain import Samples
 from coterie.data.federation import Federation, Split
@@ -125,19 +125,20 @@ def dropout() -> nn.Module:
 def method(name: str, local: Local = LOCAL, k: int = 2) -> Method[Any]:
     """A method of the catalogue, with this local training and this many clusters where it has either, that has warmed
     up (where it does) after one round."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     # Subspaces of rank 3 in four dimensions all meet: their smallest angles would be rounding.
     options = {"local": local, "k": k, "warmup": 1, "rank": 1}
     params: dict[str, Any] = {n: v for n, v in options.items() if n in fields}
     if "base" in fields:  # a wrapper of another method
         inner = fields["base"].default
-        named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]  # none: any method may be wrapped
+        # None: any method may be wrapped.
+        named = [n for n in METHODS.places if METHODS.find(n, NO_CODE) is type(inner)]
         params["base"] = method(named[0] if named else "wecfl", local, k)
         if "section" in fields:
             params["section"] = ("*bias",)  # a part of every toy: the head of a single layer is all of it
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0  # the first clustering asks nobody but the round's cohort
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -13,7 +13,7 @@ import coterie
 from conftest import raises
 from coterie import All, CoterieError, Evaluate, Fit, Local, Mix, Own, Pick, RunConfig, Score, WeCFL
 from coterie.core.errors import suggest
-from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS
+from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
@@ -27,7 +27,7 @@ PUBLIC = [getattr(coterie, name) for name in coterie.__all__]
 BUILT = [
     c for c in PUBLIC if isinstance(c, type) and dataclasses.is_dataclass(c) and c.__name__ not in ("Result", "Served")
 ]
-NAMED = [places.find(name) for places in (METHODS, MODELS, DATASETS, PARTITIONS) for name in places.places]
+NAMED = [places.find(name, NO_CODE) for places in (METHODS, MODELS, DATASETS, PARTITIONS) for name in places.places]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from coterie.core.cohort import Roster
 from coterie.core.model import Model, flatten
 from coterie.core.model_parts import Part
 from coterie.core.objective import sample_losses
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.zoo import CNN, CNN1D, MLP, LeNet, LinearModel, Shape
 
 
@@ -296,11 +296,11 @@ def test_a_name_that_is_none_of_the_models() -> None:
 def test_methods_take_a_part_by_word_or_by_names(name: str) -> None:
     key = "representation" if name == "composed" else "features"
     for part, many in (("head", 6), (["3.weight"], 4), ("classifier", 14)):
-        made = METHODS.build(name, {key: part, "k": 2})
+        made = METHODS.build(name, {key: part, "k": 2}, NO_CODE)
         state = made.init(Model(MLP_3_2_2), Roster(torch.arange(3), torch.ones(3)), np.random.default_rng(0))
         assert len(state.features) == many
     with raises("config-invalid-value", match=rf"method\.{key}.*head"):
-        METHODS.build(name, {key: "heed", "k": 2})
+        METHODS.build(name, {key: "heed", "k": 2}, NO_CODE)
 
 
 # --------------------------------------------------------------------------------------------- the zoo

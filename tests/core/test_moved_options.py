@@ -14,7 +14,7 @@ from conftest import raises
 from coterie import CoterieError
 from coterie.core.earlier_runs import CLASSES, NAMES, todays_description, todays_method
 from coterie.core.moved_options import HOMES, OPTIONS, PRESETS
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.training.build import build_method
 from coterie.training.config import read
 
@@ -71,17 +71,17 @@ def test_a_number_of_clusters_for_the_method_that_measures_it_names_one_that_tak
 
 def test_what_is_advised_can_be_written() -> None:
     for kind, options in OPTIONS.items():
-        fields = {field.name for field in dataclasses.fields(METHODS.find(NAMES[kind]))}
+        fields = {field.name for field in dataclasses.fields(METHODS.find(NAMES[kind], NO_CODE))}
         assert {key for key, moved in options.items() if not moved.gone} <= fields
         assert not {key for key, moved in options.items() if moved.gone} & fields
         for key, moved in options.items():
             if isinstance(moved.to, str) and moved.to != "cam-without-global":
-                assert key in {field.name for field in dataclasses.fields(METHODS.find(moved.to))}
+                assert key in {field.name for field in dataclasses.fields(METHODS.find(moved.to, NO_CODE))}
     for name, kind in HOMES.items():
         assert CLASSES[name] == kind
-        assert getattr(coterie, kind) is METHODS.find(name)
+        assert getattr(coterie, kind) is METHODS.find(name, NO_CODE)
     for kind, base in PRESETS.items():
-        assert type(METHODS.find(NAMES[kind])().base) is METHODS.find(base)
+        assert type(METHODS.find(NAMES[kind], NO_CODE)().base) is METHODS.find(base, NO_CODE)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coterie.core.registry import DATASETS, PARTITIONS
+from coterie.core.registry import DATASETS, NO_CODE, PARTITIONS
 from coterie.data.partitions.allocation import floored
 
 
@@ -18,9 +18,9 @@ def test_shares_are_cut_not_rounded() -> None:
 
 @pytest.mark.parametrize("poor", ["duplicate", "drop"])
 def test_fewer_classes_and_samples_that_nobody_has(poor: str) -> None:
-    data = DATASETS.build("digits", {})()
+    data = DATASETS.build("digits", {}, NO_CODE)()
     whole, cut = (
-        PARTITIONS.build("dirichlet", {"clients": 30, "alpha": 0.1, "poor": poor, **more})(
+        PARTITIONS.build("dirichlet", {"clients": 30, "alpha": 0.1, "poor": poor, **more}, NO_CODE)(
             data, np.random.default_rng(0)
         )
         for more in ({}, {"decimals": 1})
@@ -30,10 +30,10 @@ def test_fewer_classes_and_samples_that_nobody_has(poor: str) -> None:
 
 
 def test_clusters_by_dirichlet_too() -> None:
-    data = DATASETS.build("digits", {})()
+    data = DATASETS.build("digits", {}, NO_CODE)()
     params = {"clients": 8, "clusters": 2, "between": 0.5, "within": 5.0}
     whole, cut = (
-        PARTITIONS.build("cluster-dirichlet", params | more)(data, np.random.default_rng(1))
+        PARTITIONS.build("cluster-dirichlet", params | more, NO_CODE)(data, np.random.default_rng(1))
         for more in ({}, {"decimals": 2})
     )
     assert len(cut) == len(whole) == 8

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from conftest import examples, raises
 from coterie.core.errors import CoterieError
-from coterie.core.registry import PARTITIONS
+from coterie.core.registry import NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.clientwise import IID, Classes, Dirichlet, PowerLaw, Quantity
@@ -160,7 +160,7 @@ def test_a_partition_that_deals_by_labels_refuses_a_regression() -> None:
     assert indifferent < set(PARTITIONS.places)
     for name in set(PARTITIONS.places) - indifferent:
         with raises("partition-not-applicable"):
-            PARTITIONS.build(name, {})(targets, rng())
+            PARTITIONS.build(name, {}, NO_CODE)(targets, rng())
 
 
 @pytest.mark.parametrize("partition", [IID(clients=7, test=0.3), Quantity(clients=7, test=0.3)], ids=repr)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import raises
-from coterie.core.registry import DATASETS, PARTITIONS
+from coterie.core.registry import DATASETS, NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
 from coterie.data.scale import Scale
 from coterie.data.styles import background, slanted, styled, thickened
@@ -49,12 +49,12 @@ def test_only_images_have_a_style() -> None:
 
 
 def test_clients_mix_styles() -> None:
-    data = DATASETS.build("digits", {})()
-    make = PARTITIONS.build("mixture", {"clients": 4, "styles": ["plain", "thick"], "samples": [40, 50]})
+    data = DATASETS.build("digits", {}, NO_CODE)()
+    make = PARTITIONS.build("mixture", {"clients": 4, "styles": ["plain", "thick"], "samples": [40, 50]}, NO_CODE)
     made = make(data, np.random.default_rng(0))
     assert len(made.domains) == 2
     assert torch.equal(made.domains[0].x, data.x)
     assert torch.equal(made.domains[1].x, thickened(data.x))
-    both = PARTITIONS.build("mixture", {"styles": ["plain", "thick"], "groups": [[0, 1], [2, 3]]})
+    both = PARTITIONS.build("mixture", {"styles": ["plain", "thick"], "groups": [[0, 1], [2, 3]]}, NO_CODE)
     with raises("config-invalid-value", match="groups or styles"):
         both(data, np.random.default_rng(0))

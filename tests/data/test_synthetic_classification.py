@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from coterie import CoterieError, Federation, federate
-from coterie.core.registry import DATASETS
+from coterie.core.registry import DATASETS, NO_CODE
 from coterie.data import Synthetic
 
 Floats = NDArray[np.float64]
@@ -153,4 +153,4 @@ def test_the_seed_says_all(iid: bool) -> None:
 )
 def test_parameters_out_of_their_domain_are_named(params: dict[str, Any], key: str) -> None:
     with pytest.raises(CoterieError, match=rf"data\.{key}"):
-        DATASETS.build("synthetic", params)
+        DATASETS.build("synthetic", params, NO_CODE)

@@ -18,7 +18,7 @@ from coterie.core.compute import Compute
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tasks import Fit
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Visit
@@ -73,7 +73,7 @@ def test_a_cohort_goes_up_once_and_comes_down_once(groups: list[int]) -> None:
 def test_it_is_what_a_processor_gives(method: str, groups: list[int]) -> None:
     """Ditto pulls its models and keeps them; FedRep trains a head, then the body."""
     local = Local(steps=3, batch=4, lr=0.05, momentum=0.9, keep_optimizer=method == "ditto", clip=0.5)
-    made = METHODS.build(method, {"local": local})
+    made = METHODS.build(method, {"local": local}, NO_CODE)
     options: dict[str, Any] = {"rounds": 2, "seed": 1}
     there = coterie.run(made, make_federation(), convolutions, device="sham", engine="batched", workers=1, **options)
     assert groups

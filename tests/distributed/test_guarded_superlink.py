@@ -12,11 +12,11 @@ pytest.importorskip("flwr")
 import httpx
 
 from coterie.core.errors import CoterieError
+from coterie.network.audit import AuditLog
 from coterie.network.flower import processes
 from coterie.network.flower.internals import ListNodesRequest
 from coterie.network.flower.superlink import ServerEndpoint, SuperLink, check_guard, running_superlink
 from coterie.network.security import certificates
-from coterie.network.security.audit import AuditLog
 
 pytestmark = pytest.mark.distributed
 # A launcher that leaves the guard out, as if a release of Flower no longer called what we replace.
@@ -65,7 +65,8 @@ def test_a_key_is_revoked_and_replaced_while_the_superlink_runs(tmp_path: Path) 
             link.names[key] for key in (node.public_key.decode().strip() for node in nodes) if key in link.names
         )
 
-    with running_superlink(at, tmp_path / "flower", audit=audit) as link:
+    said: list[str] = []
+    with running_superlink(at, tmp_path / "flower", audit=audit, say=said.append) as link:
         link.register()
         before = dict(link.names)
         assert registered(link) == ["anna", "bert", "cora"]
@@ -73,6 +74,10 @@ def test_a_key_is_revoked_and_replaced_while_the_superlink_runs(tmp_path: Path) 
         certificates.provide(certs, [], ["bert"], renew=True)
         assert sorted(link.register().values()) == ["bert", "cora"]
         assert registered(link) == ["bert", "cora"]
+        assert said == [
+            "client 'anna': its key was revoked, or it has expired; it is refused from now on",
+            "client 'bert': its key was replaced; it is refused from now on",
+        ]
         assert [key for key in before if key in link.names] == [k for k, name in before.items() if name == "cora"]
         assert len(all_nodes(link)) == 2, "the old keys are refused by Flower itself"
     (certs / "clients" / "cora" / "valid-until").write_text("2020-01-01T00:00:00+00:00")

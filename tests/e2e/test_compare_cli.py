@@ -15,12 +15,12 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 
-from coterie.core import processes
 from coterie.core.fairness import AgainstLocal
 from coterie.core.metrics import Summary
 from coterie.core.replies import Evaluated
 from coterie.tools.cli import compare, console
-from coterie.tools.cli.comparison import Compared, comparison, spreads
+from coterie.tools.cli.compare import Compared, Comparison, Conclusion, spreads
+from coterie.tools.experiments import runner
 from coterie.tools.experiments.grid import Outcome
 from coterie.tools.report.record import read_run
 from coterie.training.config import read
@@ -128,7 +128,7 @@ def test_a_report_is_written_though_all_runs_failed_before_they_began(
     shell: commandline.Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(runs: Any, *_: Any) -> list[Any]:
-        return [processes.Failed(run, "visits.csv: <b>cannot</b> be read") for run in runs]
+        return [runner.Failed(run, "visits.csv: <b>cannot</b> be read") for run in runs]
 
     monkeypatch.setattr(compare, "carry_out", fail)
     words = [*commandline.QUICK, "method=wecfl", "seeds=2", "--out", "g"]
@@ -211,8 +211,8 @@ def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
         Compared("c", 2, (outcome(0, 0.8),)),
         Compared("d", 2, ()),
     ]
-    text = drawn(comparison(rows))
-    lines = {line.split()[0]: line for line in text.splitlines() if line.split()}
+    text = drawn(Comparison(rows))
+    lines = {line.split()[0]: line for line in reversed(text.splitlines()) if line.split()}
     assert "60.0 ± 14.1" in lines["a"]
     assert "a [x]" in lines["a"]
     assert "3.5 ± 0.7" in lines["b"]
@@ -220,7 +220,7 @@ def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
     assert "80.0 " in lines["c"]
     assert "1 of 2" in lines["c"]
     assert "0 of 2" in lines["d"]
-    bold = drawn(comparison(rows), force_terminal=True, color_system="standard")
+    bold = drawn(Comparison(rows), force_terminal=True, color_system="standard")
     assert "\x1b[1m90.0 ± 0.0" in bold
     assert "\x1b[1m60.0" not in bold
     assert "loss" not in text
@@ -228,9 +228,96 @@ def test_the_comparison_has_means_deviations_and_the_best_in_bold() -> None:
 
 def test_regression_is_compared_by_loss_and_less_is_better() -> None:
     rows = [Compared("a", 1, (outcome(0, None, loss=0.25),)), Compared("b", 1, (outcome(0, None),))]
-    text = drawn(comparison(rows), force_terminal=True, color_system="standard")
+    text = drawn(Comparison(rows), force_terminal=True, color_system="standard")
     assert "\x1b[1m0.2500" in text
     assert "accuracy" not in text
+
+
+def regression(name: str, *losses: float, constant: float = 60.0) -> Compared:
+    outcomes = [
+        Outcome(
+            seed,
+            Path("x"),
+            Summary(
+                *(loss, None, None, 4, (5, 5)),
+                *(None, None),
+                rmse=loss**0.5,
+                mae=1.0,
+                r2=1 - loss / constant,
+                constant=constant,
+                worst_decile=2 * loss,
+            ),
+            2.0,
+        )
+        for seed, loss in enumerate(losses)
+    ]
+    return Compared(name, len(losses), tuple(outcomes))
+
+
+def test_at_80_columns_names_of_regressions_are_whole_and_digits_tell_them_apart() -> None:
+    rows = [regression("fesem-cam k=4 participation=0.1", 1.12, 1.08, 1.1), regression("wecfl", 1.8, 1.82, 1.78)]
+    text = drawn(Comparison(rows), width=80)
+    assert text.count("fesem-cam k=4 participation=0.1 ") >= 2  # in every table, in one piece
+    assert max(map(len, text.splitlines())) <= 80
+    assert "1.100 ± 0.020" in text
+    assert "0.982" in text  # R2: two digits of what is left to 1
+    assert "0.970" in text
+    assert "ARI" not in text  # nobody knows of hidden groups
+    assert "constant  " not in text
+    assert "loss of a constant prediction: 60" in text
+    large = drawn(Comparison([regression("a", 143412.5), regression("b", 227212.25)]), width=80)
+    assert "143412 " in large
+    assert "0.5 ± " not in large
+
+
+def test_large_and_vanishing_numbers_stay_short() -> None:
+    text = drawn(Comparison([regression("a", 1e71), regression("b", 3.0), regression("c", 1e-9)]), width=120)
+    assert "1e+71" in text
+    assert "3.000" in text
+    assert "1e-09" in text
+
+
+def said(*rows: tuple[str, list[float]]) -> Conclusion:
+    return Conclusion.of(
+        [Compared(name, len(v), tuple(outcome(seed, one) for seed, one in enumerate(v))) for name, v in rows]
+    )
+
+
+def test_it_ends_with_a_conclusion() -> None:
+    """Paired by seed, differences of -0.1, 0.2 and 0 points are within noise; of 2, 2.1 and 2.1 they are not."""
+    found = said(("halves", [0.92, 0.93, 0.91]), ("ditto", [0.921, 0.928, 0.91]), ("local", [0.90, 0.909, 0.889]))
+    wanted = "halves and ditto are within noise of each other; local is 2.1 points worse (p < 0.001)."
+    assert found.words == wanted
+    assert (found.best, found.as_good) == (0, frozenset({1}))
+    text = drawn(
+        Comparison(
+            [
+                Compared(n, 3, tuple(outcome(i, v) for i, v in enumerate(vs)))
+                for n, vs in (
+                    ("halves", [0.92, 0.93, 0.91]),
+                    ("ditto", [0.921, 0.928, 0.91]),
+                    ("local", [0.90, 0.909, 0.889]),
+                )
+            ]
+        ),
+        width=80,
+    )
+    assert "ditto ≈" in text
+    assert "local ≈" not in text
+    assert "≈ within noise of the best" in text
+
+
+def test_of_few_seeds_it_says_that_nothing_can_be_told() -> None:
+    found = said(("a", [0.9, 0.91]), ("b", [0.8, 0.81]))
+    few = "whether that is more than noise takes 3 seeds or more (seeds=3)."
+    assert found.words == f"a is best by accuracy; b is 10.0 points worse; {few}"
+    assert found.as_good == frozenset()
+    assert said(("a", [0.9])).words == ""
+
+
+def test_losses_are_concluded_by_shares() -> None:
+    found = Conclusion.of([regression("a", 2.0, 2.1, 1.9), regression("b", 1.0, 1.05, 0.95)])
+    assert found.words.startswith("b is best by loss; the loss of a is 100 % higher (p < 0.001)")
 
 
 def test_a_diverged_seed_is_not_averaged() -> None:
@@ -248,7 +335,9 @@ def test_the_worst_clients_and_gains_over_local_have_columns() -> None:
         Compared("wecfl", 2, (fair(0, 0.2, AgainstLocal(0.03, 0.25, 40)), fair(1, 0.4, AgainstLocal(0.05, 0.15, 40)))),
         Compared("local", 2, (fair(0, 0.1, None), fair(1, 0.1, None))),
     ]
-    lines = {line.split()[0]: line for line in drawn(comparison(rows), width=200).splitlines() if line.split()}
+    lines = {
+        line.split()[0]: line for line in reversed(drawn(Comparison(rows), width=200).splitlines()) if line.split()
+    }
     assert all(title in lines["run"] for title in ("worst 10 %", "gain", "worse %"))
     assert all(value in lines["wecfl"] for value in ("30.0 ± 14.1", "4.0 ± 1.4", "20.0 ± 7.1"))
     assert lines["local"].count(" - ") >= 2
@@ -258,8 +347,8 @@ def test_the_worst_clients_and_gains_over_local_have_columns() -> None:
 def test_without_local_a_hint_says_what_is_missing() -> None:
     rows = [Compared("wecfl", 1, (fair(0, 0.2, None),))]
     for width in (80, 200):
-        text = drawn(comparison(rows), width=width)
-        assert "worse %" in text
+        text = drawn(Comparison(rows), width=width)
+        assert "worse %" not in text
         assert "…" not in text
         assert "method=...,local" in " ".join(text.split())
 
@@ -269,8 +358,8 @@ def test_of_regressions_the_worst_clients_have_the_largest_loss() -> None:
         Compared("a", 1, (fair(0, 12345.0, AgainstLocal(0.25, 0.5, 4), None),)),
         Compared("b", 1, (fair(0, 2.0, AgainstLocal(0.5, 0.5, 4), None),)),
     ]
-    text = drawn(comparison(rows), width=200, force_terminal=True, color_system="standard")
-    assert "\x1b[1m2.0000" in text
+    text = drawn(Comparison(rows), width=200, force_terminal=True, color_system="standard")
+    assert "\x1b[1m2.000\x1b" in text
     assert "\x1b[1m0.5000" in text
 
 

@@ -23,7 +23,7 @@ from conftest import few, raises
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.methods.hard_clusters import Clusters
 from coterie.training import checkpoint
 from coterie.training.config import read
@@ -554,7 +554,7 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unseen(tmp_path: Path) -> None:
         parts = [s.centers, s.labels.ids, s.labels.values, s.features, *(found.memory[k] for k in sorted(found.memory))]
         return found.round, sorted(found.memory), [(t.dtype, tuple(t.shape), t.tolist()) for t in parts]
 
-    method = METHODS.build("wecfl", {})
+    method = METHODS.build("wecfl", {}, NO_CODE)
     expected = content(checkpoint.load(path, state, method, belongs))
     for byte in range(8, len(good)):
         for bit in (0, 1, 4, 5) if byte % 3 else range(8):

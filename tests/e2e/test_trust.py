@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import commandline
@@ -13,7 +14,7 @@ import yaml
 import coterie
 from conftest import raises
 from coterie.core.processes import import_from_here_last
-from coterie.training.trust import named_code, trust_words
+from coterie.training.trust import named_code
 
 TRAP = "import pathlib; pathlib.Path({place!r}).write_text('ran'); raise SystemExit(7)\n"
 TRAPS = ("torch", "numpy", "csv", "pickle", "socket", "struct", "yaml", "filelock", "safetensors")
@@ -74,9 +75,13 @@ def received(shell: commandline.Shell, key: str, value: dict[str, object]) -> Pa
     ("key", "value"),
     [
         ("data", {"name": "os:system", "command": "touch ran"}),
+        ("data", {"name": "digits", "partition": {"name": "hybrid", "clients": 8, "other": "trap:Net"}}),
+        ("data", {"name": "digits", "partition": {"name": "subsample", "partition": {"name": "trap:Net"}}}),
         ("model", {"name": "trap:Net"}),
+        ("model", {"name": "linear", "loss": "trap:Net"}),
         ("method", {"name": "trap:Method"}),
         ("method", {"name": "cam", "base": {"name": "trap:Method"}}),
+        ("attack", {"kind": "trap:Net"}),
     ],
 )
 def test_a_received_run_directory_runs_no_code_of_its_own(
@@ -88,17 +93,16 @@ def test_a_received_run_directory_runs_no_code_of_its_own(
     assert said.code == 2
     name = next(name for _, name in named_code({key: value}))
     assert f"--trust {name}" in said.err
-    if key != "data":  # which nothing but training needs
+    for words in (("explain", path, "0"), ("export", path, "--out", "exported"), ("clusters", path), ("report", path)):
+        shell(*words)
+    with suppress(coterie.CoterieError):
+        coterie.load(path).explain(0)
+    with suppress(coterie.CoterieError):
+        _ = coterie.load(path).federation
+    if key in ("method", "model"):  # the rest nothing but training needs
         with raises("trust-needed", match=r"coterie.load\(dir, trust="):
             coterie.load(path)
     assert not (shell.cwd / "ran").exists()
     # Told to trust it, the command goes further (and fails, since that is no part of a run).
     assert f"--trust {name}" not in shell("run", "--resume", path, "--trust", name).err
     assert (shell.cwd / "ran").exists()
-
-
-def test_what_to_add_to_the_command() -> None:
-    tree = {"method": {"name": "a:B", "base": {"name": "a:B"}}, "model": "c:D", "data": {"name": "csv", "path": "x:y"}}
-    assert list(named_code(tree)) == [("method.name", "a:B"), ("method.base.name", "a:B"), ("model", "c:D")]
-    assert trust_words(tree) == " --trust a:B --trust c:D"
-    assert trust_words({"method": {"name": "wecfl"}}) == ""

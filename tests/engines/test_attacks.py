@@ -11,6 +11,7 @@ from coterie.client.answers import Moment
 from coterie.client.memory import Memory
 from coterie.core.client_table import ByClient
 from coterie.core.references import Best
+from coterie.core.registry import ANY_CODE
 from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Describe, Fit, Score
 from coterie.engines.contract import Outcome, Visit
@@ -115,11 +116,16 @@ def wrong(view: AttackView) -> Tensor:
 
 
 def test_an_attack_of_ones_own() -> None:
-    assert update(Attack(kind=f"{__name__}:greedy")) == [20.0, 0.0]
+    def trusted(name: str) -> Attack:
+        return Attack(kind=Attack(kind=name).attacker(ANY_CODE))
+
+    assert update(trusted(f"{__name__}:greedy")) == [20.0, 0.0]
     with raises("component-invalid", match=r"return Lie\(updates\) with updates \(1, 2\)"):
-        said(Attack(kind=f"{__name__}:wrong"))
-    with raises("component-not-found", match="module:function"):
-        said(Attack(kind="nowhere:nothing"))
+        said(trusted(f"{__name__}:wrong"))
+    with raises("component-not-found", match="nowhere"):
+        trusted("nowhere:nothing")
+    with raises("trust-needed"):
+        said(Attack(kind=f"{__name__}:greedy"))
 
 
 def test_mistakes_of_ones_own_attack_are_one_line() -> None:

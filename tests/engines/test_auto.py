@@ -20,6 +20,7 @@ from coterie.core.local import Local
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
 from coterie.core.references import Pick
+from coterie.core.registry import NO_CODE
 from coterie.core.tasks import Evaluate
 from coterie.data.datasets.digits import Digits
 from coterie.data.federation import Federation
@@ -60,7 +61,7 @@ def test_evaluation_together_is_evaluation_one_by_one() -> None:
     from coterie.client.batched.evaluate import evaluate_together
     from coterie.core.client_table import ByClient
 
-    model = named_model("mlp", {"hidden": (9,)}, FEDERATION)
+    model = named_model("mlp", {"hidden": (9,)}, FEDERATION, NO_CODE)
     centers = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(3)])
     ids = torch.arange(12)
     for average in (False, True):
@@ -84,7 +85,7 @@ def test_a_row_nobody_has_is_told_one_by_one() -> None:
     from coterie.client.batched.evaluate import evaluate_together
     from coterie.core.client_table import ByClient
 
-    model = named_model("linear", {}, FEDERATION)
+    model = named_model("linear", {}, FEDERATION, NO_CODE)
     centers = model.init(np.random.default_rng(0))[None]
     task = Evaluate((Pick(centers, ByClient(torch.arange(2), torch.tensor([0, 5]))),))
     runner, calls = BatchedTaskRunner(model), [ClientTasks(c, (task,), {}) for c in range(2)]
@@ -110,9 +111,9 @@ class Own(nn.Module):
 def test_dense_layers_and_convolutions_in_a_row_are_batched_and_anything_else_is_the_reference() -> None:
     images = Federation.of([(np.zeros((5, 1, 28, 28), np.float32), np.arange(5))] * 3)
     chosen = {
-        "linear": choose(named_model("linear", {}, FEDERATION), FEDERATION, Local(), Sizes(12), 2),
-        "mlp": choose(named_model("mlp", {}, FEDERATION), FEDERATION, Local(), Sizes(12), 2),
-        "lenet": choose(named_model("lenet", {}, images), images, Local(), Sizes(3), 2),
+        "linear": choose(named_model("linear", {}, FEDERATION, NO_CODE), FEDERATION, Local(), Sizes(12), 2),
+        "mlp": choose(named_model("mlp", {}, FEDERATION, NO_CODE), FEDERATION, Local(), Sizes(12), 2),
+        "lenet": choose(named_model("lenet", {}, images, NO_CODE), images, Local(), Sizes(3), 2),
         "own": choose(Model.of(Own), FEDERATION, Local(), Sizes(12), 2),
     }
     assert {name: choice.name for name, choice in chosen.items()} == {
@@ -127,7 +128,7 @@ def test_dense_layers_and_convolutions_in_a_row_are_batched_and_anything_else_is
 
 def test_the_arithmetic_depends_on_the_model_and_the_data_alone() -> None:
     """Not on cores, rounds, participation or local settings: none of these may change bits through the engine."""
-    model, own = named_model("mlp", {}, FEDERATION), Model.of(Own)
+    model, own = named_model("mlp", {}, FEDERATION, NO_CODE), Model.of(Own)
     for cores in (1, 2, 64):
         for sizes in (Sizes(1), Sizes(12, 100_000)):
             for local in (Local(), Local(epochs=100, batch=1), Local(steps=1, batch="full", optimizer="adam")):
@@ -145,7 +146,7 @@ def test_work_by_hand() -> None:
 
 
 def test_processes_only_for_a_long_run_and_no_more_than_cores_and_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, local = named_model("mlp", {}, FEDERATION), Local(epochs=100, batch=8)
+    model, local = named_model("mlp", {}, FEDERATION, NO_CODE), Local(epochs=100, batch=8)
     assert choose(model, FEDERATION, local, Sizes(12, 1), 4).workers == 1
     short = Local(epochs=5, batch=8)  # rounds so short that messages would take as long
     assert choose(model, FEDERATION, short, Sizes(12, 50_000), 4).workers == 1
@@ -160,7 +161,7 @@ def test_processes_only_for_a_long_run_and_no_more_than_cores_and_clients(monkey
 
 
 def test_clients_with_very_much_data_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = named_model("linear", {}, FEDERATION)
+    model = named_model("linear", {}, FEDERATION, NO_CODE)
     monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()) - 1)
     assert choose(model, FEDERATION, Local(), Sizes(12), 2).name == "sequential"
     monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()))
@@ -168,7 +169,7 @@ def test_clients_with_very_much_data_are_computed_one_by_one(monkeypatch: pytest
 
 
 def test_a_run_that_is_resumed_goes_on_as_it_began() -> None:
-    model = named_model("linear", {}, FEDERATION)
+    model = named_model("linear", {}, FEDERATION, NO_CODE)
     assert choose(model, FEDERATION, Local(), Sizes(12), 2, "sequential").name == "sequential"
     assert choose(Model.of(Own), FEDERATION, Local(), Sizes(12), 2, "batched").name == "batched"
 

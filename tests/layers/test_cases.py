@@ -117,7 +117,7 @@ def test_what_was_committed_stays_and_what_privacy_released_is_spent() -> None:
     twice = go(Away(make_federation(10), 1), privacy=private)
     assert once.privacy is not None
     assert twice.privacy is not None
-    charged = dict(reversed(one) for one in twice.privacy.clients)
+    charged = {many: epsilon for epsilon, many in twice.privacy.clients}
     assert twice.history[0].attempts == 2
     assert charged.keys() == {4, 6}  # four had answered the attempt that did not stand
     assert charged[6] == once.privacy.epsilon < charged[4]

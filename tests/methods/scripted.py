@@ -18,7 +18,7 @@ from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.moved_options import OPTIONS
 from coterie.core.references import All, Best, Pick, Ref
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.tasks import Fit, Score, Task
 from coterie.methods.contract import Method
@@ -54,7 +54,7 @@ def variant(kind: type[Any], **options: Any) -> Any:
     plain = {field.name: getattr(paper, field.name) for field in dataclasses.fields(paper)}
     usual = {key: option.usual for key, option in moved.items() if option.gone}
     tree = todays_method({"name": NAMES[kind.__name__]} | plain | usual | options)
-    return METHODS.find(tree.pop("name"))(**tree)
+    return METHODS.find(tree.pop("name"), NO_CODE)(**tree)
 
 
 class Imagined:

@@ -18,7 +18,7 @@ from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.runner import TaskRunner
 from coterie.core.client_table import ByClient
 from coterie.core.references import All, Pick
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
@@ -47,14 +47,14 @@ VARIANTS: dict[str, Any] = {
 
 
 def of_the_catalogue(name: str) -> Method[Any]:
-    fields = {f.name: f.default for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f.default for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {key: value for key, value in {"local": KEPT, "k": 2}.items() if key in fields}
     if "base" in fields:
         given = fields["base"]
         params["base"] = IFCA(k=2) if given is dataclasses.MISSING else given
         params["base"] = dataclasses.replace(params["base"], local=KEPT)
         params |= {"section": ("bias",)} if "section" in fields else {"warmup": 1}
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -22,7 +22,7 @@ from coterie.client.memory import Memory
 from coterie.core.codec import pack
 from coterie.core.cohort import Cohort
 from coterie.core.hardware import one_thread
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.data.ragged import Ragged
@@ -70,7 +70,7 @@ BASES: dict[str, Callable[[Any], Any]] = {
 
 def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Method[Any]:
     """A method of the catalogue with k clusters, where it has any, and whatever warms up doing so for one round."""
-    known = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    known = {f.name for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     options: dict[str, Any] = {"local": local, "k": k, "warmup": 1, "rank": 2}  # `described` has two kinds per cluster
     if name == "cfl":
         options |= {"eps1": 0.3, "eps2": 0.5, "gamma_max": 0.5}
@@ -81,7 +81,7 @@ def method(name: str, k: int | str = 4, local: Local = LOCAL, **more: Any) -> Me
     if name in BASES:
         options["base"] = dataclasses.replace(BASES[name](k), local=local)
     options |= more
-    made: Method[Any] = METHODS.build(name, {key: value for key, value in options.items() if key in known})
+    made: Method[Any] = METHODS.build(name, {key: value for key, value in options.items() if key in known}, NO_CODE)
     return made
 
 

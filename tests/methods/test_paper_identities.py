@@ -45,6 +45,7 @@ from coterie import (
 from coterie.clustering.labels import by_first_member
 from coterie.core.cohort import Roster
 from coterie.core.model import Model
+from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.types import STRICT
 from coterie.data.datasets.digits import Digits
@@ -82,7 +83,7 @@ def digits(sizes: tuple[int, ...]) -> Federation:
 
 
 def mlp(federation: Federation) -> Model:
-    return named_model("mlp", {"hidden": (12,)}, federation)
+    return named_model("mlp", {"hidden": (12,)}, federation, NO_CODE)
 
 
 def run(

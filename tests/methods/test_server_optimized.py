@@ -16,7 +16,7 @@ import coterie
 from conftest import few, make_federation, raises
 from coterie import Adam, FedAdam, FedAvg, FedAvgM, Local, Model, Momentum
 from coterie.core.codec import pack
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.methods.optimized_fedavg import Optimized
 
 ROSTER = make_roster({3: 30, 7: 10})
@@ -95,13 +95,13 @@ NAMES = [name for name in METHODS.places if name not in NO_MEAN | {"given", "ora
 
 
 def made(name: str) -> Any:
-    known = {f.name: f.default for f in dataclasses.fields(METHODS.find(name))}
+    known = {f.name: f.default for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     options = {k: v for k, v in {"k": 2, "local": SHORT, "warmup": 1}.items() if k in known}
     if "base" in known:
         base = coterie.IFCA() if known["base"] is dataclasses.MISSING else known["base"]
         more = {"k": 2} if hasattr(base, "k") else {}
         options["base"] = dataclasses.replace(base, local=SHORT, **more)
-    return METHODS.build(name, options)
+    return METHODS.build(name, options, NO_CODE)
 
 
 SOME = ("ifca", "wecfl", "fedem", "fedsoft", "stocfl", "halves", "clove", "ifca-cam")  # for every day

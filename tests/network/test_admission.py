@@ -11,10 +11,10 @@ from local_transport import Arrays, LocalTransport, groups, transport_of, worker
 
 from conftest import raises
 from coterie.data.federation import Federation
+from coterie.network.audit import AuditEntry
 from coterie.network.client.state_store import DirectoryStore
 from coterie.network.client.worker import ClientWorker
 from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Refusal, read_as_client
-from coterie.network.security.audit import AuditEntry
 from coterie.network.server import engine as engine_module
 from coterie.network.server.client_registry import ClientRegistry, describe_kinds
 from coterie.network.server.config import read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import socket
 import ssl
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +23,14 @@ pytest.importorskip("starlette")
 import uvicorn
 import uvicorn.config
 
-from coterie.network.flower import connections as module
+from coterie.network import connections as module
+from coterie.network.audit import AuditEntry
+from coterie.network.connections import Connections, Listener, bound, most_open, place
 from coterie.network.flower import guard as guard_module
-from coterie.network.flower.connections import Connections, limit_connections, most_open, place
-from coterie.network.flower.guard import STRANGER, Guard, close_silent_connections
+from coterie.network.flower.guard import STRANGER, Guard
+from coterie.network.flower.launcher import close_silent_connections, limit_connections
 from coterie.network.flower.rates import AT_ONCE, Rates
 from coterie.network.security import certificates
-from coterie.network.security.audit import AuditEntry
 
 ONE, OTHER = "127.0.0.2", "127.0.0.3"  # two other machines, as far as the server can tell
 
@@ -40,6 +43,7 @@ class Server:
     noted: list[AuditEntry] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)  # /v1/fleet/slow answers after this
     asked: int = 0
+    begun: int = 0  # requests whose headers have come
 
     def ask(
         self, path: str, source: str, headers: dict[str, str] | None = None, ca: Path | None = None, wait: float = 20
@@ -68,7 +72,13 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back afterwards
 
     @contextmanager
-    def start(per_address: int = 16, in_all: int = 4096, requests: float = 100, **how: Any) -> Iterator[Server]:
+    def start(
+        per_address: int = 16,
+        in_all: int = 4096,
+        requests: float = 100,
+        strangers: int | None = None,
+        **how: Any,
+    ) -> Iterator[Server]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             running = Server(free.getsockname()[1])
@@ -81,11 +91,19 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
 
-        limits = Connections(per_address, in_all, ("127.0.0.1", "::1"), running.noted.append)
+        limits = Connections(per_address, in_all, ("127.0.0.1", "::1"), running.noted.append, strangers)
         close_silent_connections(limits)
         limit_connections(limits)
-        guarded = Guard(app, ("127.0.0.1", "::1"), requests, running.noted.append, b"x-key")
-        config = uvicorn.Config(guarded, "127.0.0.1", running.port, lifespan="off", ws="none", log_level="error", **how)
+        guarded = Guard(app, ("127.0.0.1", "::1"), requests, running.noted.append, b"x-key", limits)
+
+        async def superlink(scope: Any, receive: Any, send: Any) -> None:
+            running.begun += 1
+            state = SimpleNamespace(enable_supernode_auth=strangers is not None)
+            await guarded(scope | {"app": SimpleNamespace(state=state)}, receive, send)
+
+        config = uvicorn.Config(
+            superlink, "127.0.0.1", running.port, lifespan="off", ws="none", log_level="error", **how
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -148,10 +166,62 @@ def test_a_connection_that_waits_for_an_answer_does_not_give_way(serving: Any) -
         assert all(line.recv(12) == b"HTTP/1.1 200" for line in busy)
 
 
+TRICKLE = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nx"
+SIGNED = {"x-key": "anna"}
+
+
+@pytest.fixture
+def signed_by_anna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "has_key", lambda scope: (b"x-key", b"anna") in scope["headers"])
+
+
+@pytest.mark.usefixtures("signed_by_anna")
+def test_bodies_that_trickle_keep_nobody_out(serving: Any) -> None:
+    """Neither from a client's own address, nor from many others that take all that strangers may have together."""
+    with serving(16, strangers=64) as server, ExitStack() as stack:
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20, source_address=(ONE, 0))
+        stack.callback(client.close)
+
+        def asks() -> int:
+            client.request("POST", "/v1/fleet/pull", headers=SIGNED)
+            answer = client.getresponse()
+            answer.read()
+            return answer.status
+
+        assert asks() == 200
+        for source in (ONE, *(f"127.0.1.{i}" for i in range(1, 9))):
+            for _ in range(16):
+                begun = server.begun
+                stack.enter_context(server.connect(source)).sendall(TRICKLE)
+                while server.begun == begun:
+                    time.sleep(0.001)
+        assert server.ask("/v1/fleet/pull", ONE, SIGNED) == 200
+        assert server.ask("/v1/fleet/pull", OTHER, SIGNED) == 200
+        line = client.sock
+        assert asks() == 200
+        assert client.sock is line, "what a registered client has open stays open"
+        assert {entry.reason for entry in server.noted} == {
+            "more than 16 connections from one address",
+            "more than 64 connections without a registered key",
+        }
+
+
+@pytest.mark.usefixtures("signed_by_anna")
+def test_a_body_that_trickles_has_little_time(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "BRIEF", 0.3)
+    part = b"POST /v1/fleet/push-object HTTP/1.1\r\nhost: x\r\n%bcontent-length: 20\r\n\r\n"
+    with serving(strangers=64) as server, server.connect(ONE) as stranger, server.connect(OTHER) as client:
+        stranger.sendall(part % b"")
+        client.sendall(part % b"x-key: anna\r\n")
+        stranger.sendall(b"x")
+        assert stranger.recv(12) == b"HTTP/1.1 408"
+        client.sendall(bytes(20))
+        assert client.recv(12) == b"HTTP/1.1 200", "a part of a client's model may take longer"
+
+
 def test_an_idle_connection_is_closed(serving: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    for owner in (module, guard_module):
-        monkeypatch.setattr(owner, "HEADERS", 0.2)
+    monkeypatch.setattr(module, "HEADERS", 0.2)
     certificates.provide(tmp_path / "certs")
     how = {"ssl_certfile": tmp_path / "certs" / "server.pem", "ssl_keyfile": tmp_path / "certs" / "server.key"}
     for options in ({}, how):  # plaintext, and a handshake that never begins
@@ -213,3 +283,24 @@ def test_what_counts_as_one_address() -> None:
     assert place("::1") == "::1"
     assert place("") == ""
     assert 100 < most_open() <= module.IN_ALL
+
+
+def test_with_no_file_left_connections_are_dropped_and_not_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Listener(bound("127.0.0.1", 0), Connections(16)) as listener:
+        listener.listen(16)
+        full = iter([True, False])
+        real = socket.socket.accept
+
+        def accept(line: socket.socket) -> Any:
+            if next(full, False):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(line)
+
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with socket.create_connection(listener.getsockname(), 20) as line:
+            with pytest.raises(ConnectionAbortedError):
+                listener.accept()
+            assert line.recv(1) == b"", "closed, so that it is not accepted again at once"
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -121,3 +121,11 @@ def test_a_damaged_certificate_is_named(tmp_path: Path) -> None:
     files.ca.write_text("nothing")
     with listening(lambda _: b"") as server, raises("certificate-invalid", match=f"{files.ca}: cannot be read"):
         find(ServerConnection(server, files), 0.02, print)
+
+
+def test_a_handshake_that_is_cut_is_an_absent_server(tmp_path: Path) -> None:
+    """A proxy accepts connections while the server behind it is started again: that is waited for, however long."""
+    pytest.importorskip("cryptography")
+    to_files = client_files(tmp_path)
+    with listening(lambda _: b"") as server, pytest.raises(OSError, match="ends connections before TLS"):
+        discovery._mismatch(ServerConnection(server, to_files))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,20 @@ def test_a_name_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_replaced_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = importlib.import_module("flwr.supernode.start_client_internal")
+    monkeypatch.delattr(node, "time")
+    with pytest.raises(CoterieError, match="time"):
+        internals.replace("flwr.supernode.start_client_internal", "time", None)
+    assert not hasattr(node, "time")
+
+
+def test_a_superlink_asks_for_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
     extensions = importlib.import_module("flwr.superlink.extensions")
-    monkeypatch.delattr(extensions, "get_middleware")
-    with pytest.raises(CoterieError, match="get_middleware"):
-        internals.replace("flwr.superlink.extensions", "get_middleware", None)
-    assert not hasattr(extensions, "get_middleware")
+    monkeypatch.setitem(sys.modules, extensions._SGXT_MODULE, None)  # put back afterwards
+    internals.extend_superlink(lambda: ("guard",))
+    assert extensions.get_middleware() == ("guard",)
+    assert extensions.get_lifespan_contexts() == ()
+    extensions.configure_app(None)
 
 
 def test_no_other_file_reaches_into_flower() -> None:

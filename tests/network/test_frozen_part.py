@@ -154,5 +154,5 @@ def test_a_loss_by_name_is_trained_over_a_network_and_one_of_a_user_must_be_trus
     assert result.summary.scores is not None
     assert set(result.summary.scores) == {"mae", "mse"}
     spec = ModelSpec("linear", '{"loss": "os:getcwd"}', (6,), 2, "getcwd", 14)
-    with raises("trust-needed", match="loss 'os:getcwd'"):
+    with raises("trust-needed", match="the server: model.loss.name: 'os:getcwd'"):
         workers[100]._model(spec)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from coterie.network.audit import AuditEntry
+from coterie.network.connections import prompt
 from coterie.network.flower import guard as module
-from coterie.network.flower.guard import LARGE, PARTS, SMALL, STRANGER, Guard, prompt
-from coterie.network.security.audit import AuditEntry
+from coterie.network.flower.guard import LARGE, PARTS, SMALL, STRANGER, Guard
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
@@ -39,13 +39,13 @@ OUTLINE = 1500  # bytes per task: more than any outline here needs
 
 def method(name: str, local: Local = LOCAL, **more: Any) -> Any:
     """A method of the catalogue with two clusters and little training; wrappers are out of their warm-up at once."""
-    fields = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params = {"local": local, "k": 2, "warmup": 1} | (
         {"base": WeCFL(k=2, local=local)} if name in ("cam", "personal") else {}
     )
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # a part of every network here
-    return METHODS.build(name, {key: value for key, value in params.items() if key in fields} | more)
+    return METHODS.build(name, {key: value for key, value in params.items() if key in fields} | more, NO_CODE)
 
 
 def assert_same(one: object, other: object) -> None:

@@ -15,7 +15,7 @@ import coterie
 from conftest import few
 from coterie.client.answers import FitAnswer
 from coterie.core.codec import pack
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
 from coterie.methods.fesem import FeSEM
 from coterie.network.protocol.messages import VisitReply, read_as_server
@@ -48,10 +48,10 @@ def served(folder: Path, *words: str, bend: Callable[[int, Payload], Payload] | 
 
 
 def words_of(name: str) -> list[str]:
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     fitting = {"k": 2, "warmup": 1, "rank": 1, "size": 2, "classes": 3}
     given = [f"method.{key}={value}" for key, value in fitting.items() if key in fields]
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         given.append("method.alpha=0")  # the first clustering asks nobody but the round's cohort
     if "base" in fields and "section" in fields:
         given.append("method.section=['*bias']")

@@ -14,7 +14,7 @@ from torch import Tensor
 import coterie
 from conftest import linear, make_federation, raises
 from coterie.core.client_table import ByClient
-from coterie.core.registry import DATASETS
+from coterie.core.registry import DATASETS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
@@ -167,7 +167,7 @@ def regression(pattern: str = "linear") -> tuple[RunConfig, np.ndarray[Any, Any]
     words += ["data.dimension=4", "data.samples=[30, 40]", "data.noise=0.5", "model.name=linear", "model.bias=false"]
     words += ["method.name=fedsoft", "method.k=2", "local.lr=0.01", "rounds=1", "seed=3"]
     config = read(None, words)
-    made = DATASETS.build(config.data.name, config.data.params)
+    made = DATASETS.build(config.data.name, config.data.params, NO_CODE)
     assert isinstance(made, SyntheticRegression)
     return config, made.thetas(generator(3, Purpose.PARTITION))
 

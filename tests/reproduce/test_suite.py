@@ -158,10 +158,11 @@ def outcome(
     accuracy: Sequence[float | None] = (0.5,),
     clusters: int = 1,
     seconds: float = 1.0,
+    processor: float | None = None,
     **more: object,
 ) -> Outcome:
     curve = {"accuracy": list(accuracy), "clusters": [clusters] * len(accuracy)} | more
-    return Outcome(run, seed, "", {}, "", {}, "", "", seconds, None, curve, {})  # type: ignore[arg-type]
+    return Outcome(run, seed, "", {}, "", {}, "", "", seconds, None, curve, {}, processor)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass
@@ -179,9 +180,9 @@ REGRESSION = next(case for _, case in CASES if case.name == "regression-4")
 
 
 def test_a_score_is_the_mean_of_the_last_three_rounds() -> None:
-    found = seen(outcome("r", 0, (0.1, 0.8, 0.85, 0.9), 4, 7.0, ari=[0.0, 0.0, 0.0, 0.75]), IMAGES)
+    found = seen(outcome("r", 0, (0.1, 0.8, 0.85, 0.9), 4, 9.0, 7.0, ari=[0.0, 0.0, 0.0, 0.75]), IMAGES)
     assert found.score == pytest.approx(85.0)
-    assert (found.clusters, found.ari, found.seconds) == (4, 0.75, 7.0)
+    assert (found.clusters, found.ari, found.processor) == (4, 0.75, 7.0)
     assert seen(outcome("r", 0, ari=[None]), IMAGES).ari is None
 
 
@@ -209,11 +210,19 @@ def test_ranks_are_among_those_that_are_told_nothing() -> None:
 
 
 def test_only_seeds_that_all_have_are_compared() -> None:
-    one = on("mnist-iid", {"halves": [90.0, 10.0], "fedavg": [80.0]})
+    """Everywhere: in means, in a row of the page, in counts of clusters. Halves' second seed has nobody beside it."""
+    run = {name: RUNS[f"development/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
+    halves = [outcome("r", 0, (0.9,), 1), outcome("r", 1, (0.1,), 7)]
+    store = Stored({run["halves"]: halves, run["fedavg"]: [outcome("r", 0, (0.8,))]})
+    one = next(found for found in read(store, RUNS) if found.case is IMAGES)
     assert one.seeds() == [0]
-    assert one.mean("halves") == 90.0
+    assert one.mean("halves") == pytest.approx(90.0)
     assert one.best() == "halves"
     assert one.seeds("halves", "ditto") == []
+    text = markdown(store, RUNS)
+    assert "| mnist-iid | **90.0** | 80.0 |" in text
+    assert "| mnist-iid | 1 | 1 |" in text
+    assert "Means over 1 of 12 federations, seed 0;" in text
 
 
 def test_how_far_below_and_its_standard_error() -> None:
@@ -232,7 +241,10 @@ def test_the_best_tau_is_that_of_the_federation() -> None:
     assert one.mean("stocfl-best") == pytest.approx(60.0)
     assert one.mean("stocfl-0.5") == pytest.approx(50.0)
     assert "stocfl-0.7" not in one.runs  # only as the best, which is told
-    assert "stocfl-best" in one.expected
+    assert "stocfl-best" not in one.expected  # a row does not wait for it
+    more = {name: [*found, outcome("r", 1)] for name, found in stored.items() if name != run["stocfl-0.7"]}
+    more[run["stocfl-0.7"]] = stored[run["stocfl-0.7"]]  # with seed 0 alone, while 0.5 has two
+    assert "stocfl-best" not in next(found for found in read(Stored(more), RUNS) if found.case is IMAGES).runs
     some = dict(list(stored.items())[:3])  # the best of five is not known before all five are
     assert "stocfl-best" not in next(found for found in read(Stored(some), RUNS) if found.case is IMAGES).runs
 
@@ -255,7 +267,7 @@ DITTO = "Dirichlet 0.1 and natural clients: not below Ditto - 0.3"
 
 def test_the_rank_target() -> None:
     won = on("mnist-iid", {"halves": [90.0] * 3, "fedavg": [80.0] * 3, "oracle": [99.0] * 3})
-    assert judged(won)[RANK] == Checked(f"development: {RANK}", True, "halves 1.00, fedavg 2.00")
+    assert judged(won)[RANK] == Checked(f"first half: {RANK}", True, "halves 1.00, fedavg 2.00")
     equal = on("mnist-iid", {"halves": [90.0] * 3, "fedavg": [90.0] * 3})
     assert judged(equal)[RANK].holds is False
 
@@ -279,7 +291,7 @@ def test_the_mean_distance_counts_the_best_as_zero() -> None:
     """1 below on one federation and 10 above on another: 0.5 on average, not -4.5."""
     below = on("mnist-groups-4", {"halves": [90.0] * 3, "oracle": [91.0] * 3})
     above = on("mnist-iid", {"halves": [90.0] * 3, "fedavg": [80.0] * 3})
-    assert judged(below, above)[NEAR] == Checked(f"development: {NEAR}", True, "0.50")
+    assert judged(below, above)[NEAR] == Checked(f"first half: {NEAR}", True, "0.50")
     assert judged(below)[NEAR].holds is False
 
 
@@ -292,7 +304,7 @@ def test_the_number_of_clusters() -> None:
     soft = on("mnist-mixture-10-90", {"halves": [90.0] * 3}, (1, 1, 1))
     assert judged(right, soft)[EXACT].note == "3 of 3 runs"  # a mixture has no number that is right
     alike = on("mnist-iid", {"halves": [90.0] * 3}, (1, 2, 1))
-    assert judged(alike)[ONE] == Checked(f"development: {ONE}", False, "2 of 3 runs")
+    assert judged(alike)[ONE] == Checked(f"first half: {ONE}", False, "2 of 3 runs")
     assert judged(alike)[EXACT].holds is None
 
 
@@ -313,14 +325,14 @@ def test_what_is_not_finished_is_not_judged() -> None:
     assert found.holds is None
     assert found.note == "so far, on 1 of 1 federations, 1 of 3 seeds: halves 1.00, fedavg 2.00"
     begun = dataclasses.replace(one_seed, expected=("halves", "fedavg", "ditto"))
-    assert judged(begun)[RANK] == Checked(f"development: {RANK}", None, "")
+    assert judged(begun)[RANK] == Checked(f"first half: {RANK}", None, "")
 
 
 def test_targets_of_both_halves() -> None:
     found = targets(Stored({}), RUNS)
     assert len(found) == 14
     assert all(checked.holds is None for checked in found)
-    assert [checked.text.partition(":")[0] for checked in found] == ["development"] * 7 + ["held-out"] * 7
+    assert [checked.text.partition(":")[0] for checked in found] == ["first half"] * 7 + ["second half, seen"] * 7
 
 
 # ----------------------------------------------------------------------------------------------------- the page
@@ -349,11 +361,10 @@ def test_a_page_of_nothing() -> None:
 
 def test_a_page() -> None:
     text = markdown(stored("fedavg", "halves"), RUNS)
-    assert "Means over 12 of 12 federations" in text
-    assert "| halves | 1.00 | 61.0 | 0.0 | 1.0 |" in text
-    assert "| fedavg | 2.00 | 60.0 | 1.0 | 1.0 |" in text
-    row = next(line for line in text.splitlines() if line.startswith("| mnist-iid | ") and "**" in line)
-    assert row.startswith("| mnist-iid | **61.0 ± 0.0** | 60.0 ± 0.0 |")
+    assert "Means over 12 of 12 federations, seeds 0, 1, 2;" in text
+    assert "| halves | 1.00 | 61.0 | 0.0 |\n" in text  # no processor time is known: no column for it
+    assert "| fedavg | 2.00 | 60.0 | 1.0 |\n" in text
+    assert "| mnist-iid | **61.0 ± 0.0** | 60.0 ± 0.0 |\n" in text  # nor for contenders that were not run
     assert "| mnist-groups-4 | 4 | 2 2 2 |" in text
     assert "Dirichlet 1: not below FedAvg - 0.3: **holds** (fmnist-dirichlet-1 +1.0)" in text
     widths = {len(block.splitlines()[0].split("|")) for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)}
@@ -378,10 +389,10 @@ def test_the_newer_methods_change_nothing_above_their_own_ranking() -> None:
 def test_the_ranking_with_the_newer_methods() -> None:
     """Everyone's score is a point above the one before: the last of the newer methods is first of all."""
     text = markdown(stored(*OLD, *LATE), ALL_RUNS)
-    part = text.split("### Held-out half, with the newer methods")[1].split("## Development")[0]
+    part = text.split("### Second half, seen, with the newer methods")[1].split("## First")[0]
     assert "Means over 12 of 12 federations" in part
-    assert "| fedadam | 1.00 | 92.0 | 0.0 | 1.0 |" in part
-    developing = text.split("### Development half, with the newer methods")[1]
+    assert "| fedadam | 1.00 | 92.0 | 0.0 |" in part
+    developing = text.split("### First half, with the newer methods")[1]
     assert "| fedrc (on 11 of them) |" in developing  # not on the regression, where the others have no rank from it
     assert "| fedadam | 1.00 |" in developing
     assert "| mnist-iid | 82.0 ± 0.0 | 83.0 ± 0.0 |" in developing
@@ -393,18 +404,27 @@ def test_a_federation_counts_with_the_newer_methods_once_everyone_was_run_there(
     some = stored(*OLD, *LATE).outcomes
     gone = RUNS["development/mnist-iid/ditto"].name, ALL_RUNS["development/har-people/flux-elbow"].name
     text = markdown(Stored({name: found for name, found in some.items() if name not in gone}), ALL_RUNS)
-    developing = text.split("### Development half, with the newer methods")[1]
+    developing = text.split("### First half, with the newer methods")[1]
     assert "Means over 10 of 12 federations" in developing
     assert "| mnist-iid |" not in developing
-    nothing = markdown(stored(*OLD), ALL_RUNS).split("### Development half, with the newer methods")[1]
+    nothing = markdown(stored(*OLD), ALL_RUNS).split("### First half, with the newer methods")[1]
     assert nothing.startswith("\n\nNothing was run yet.\n")
+
+
+def test_the_cost_is_processor_time_where_both_have_it() -> None:
+    """Halves 6 s where FedAvg takes 2; the second seed of FedAvg has no such time, so it does not count."""
+    run = {name: RUNS[f"development/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
+    halves = [outcome("r", seed, processor=seconds) for seed, seconds in enumerate((6.0, 100.0))]
+    fedavg = [outcome("r", 0, processor=2.0), outcome("r", 1)]
+    text = markdown(Stored({run["halves"]: halves, run["fedavg"]: fedavg}), RUNS)
+    assert "| halves | 1.50 | 50.0 | 0.0 | 3.0 |" in text
 
 
 def test_a_summary() -> None:
     text = summary(stored("fedavg", "halves"), RUNS)
-    assert "development half, 12 of 12 federations begun" in text
+    assert "first half: 12 of 12 federations begun" in text
     assert "halves           rank  1.00  score  61.0" in text
-    assert "does NOT hold: development: one cluster on IID data" in text
+    assert "does NOT hold: first half: one cluster on IID data" in text
 
 
 def test_the_results_page_leads_to_it_and_does_not_list_its_cells(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_where_another_is_ahead_it_is_named() -> None:
     text = which_method(scored({"halves": 71.8, "fedavg": 64.8, "ditto": 80.6}, ["har-people"]), RUNS)
     assert "**ditto** has the highest mean, 80.6; no other is within a point." in text
     assert "For comparison: halves 71.8, fedavg 64.8, local 50.0." in text
-    assert "| ditto |  | 80.6 |  |" in text  # none of them held out
+    assert "| ditto |  | 80.6 |  |" in text  # none of them in the second half
 
 
 def test_a_federation_counts_when_every_contender_was_run_on_it() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.training.config import read
 from coterie.training.execute import execute
 
@@ -47,7 +47,7 @@ def trained(folder: Path, name: str, *words: str, rounds: int = 4) -> Path:
     table, run = folder / "train.csv", folder / f"run-{name}"
     if not table.exists():
         write(table, rows_of(range(10), 30))
-    known = {f.name for f in dataclasses.fields(METHODS.find(name))}
+    known = {f.name for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     more = [f"method.k={2}"] if "k" in known else []
     config = read(
         None,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,6 +70,52 @@ def test_requests_over_a_socket(run: Path) -> None:
         assert raw(address, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
+def test_a_body_in_chunks_is_not_read_far_past_its_limit(run: Path) -> None:
+    chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    head = b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with calls.service(run, "--body", "5000", "--reload", "0") as (address, _):
+        place = urlsplit(address)
+        with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+            sock.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            sent = 0
+            try:
+                for _ in range(1000):
+                    sock.sendall(chunk)
+                    sent += len(chunk)
+            except OSError:  # the other side has closed
+                pass
+            assert sent < 16 << 20, "a body may have 5,000 bytes"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no limits of files there")
+def test_idle_connections_do_not_end_the_service(run: Path) -> None:
+    """More than it may have files: it answers, and writes nothing."""
+    import resource
+
+    words = [sys.executable, "-m", "coterie.tools.cli.main", "api", str(run), "--port", "0"]
+    process = subprocess.Popen(
+        words,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
+    )
+    with process, ExitStack() as idle:
+        assert process.stderr is not None
+        address = urlsplit(re.findall(rb"http://[^/ ]+/", process.stderr.readline())[0].decode())
+        where = (str(address.hostname), int(address.port or 0))
+        try:
+            lines = [idle.enter_context(socket.create_connection(where, timeout=PATIENCE)) for _ in range(260)]
+            assert httpx.get(f"http://{where[0]}:{where[1]}/healthz", timeout=PATIENCE).status_code == 200
+            assert lines[0].recv(1) == b"", "the oldest have given way"
+        finally:
+            process.terminate()
+            said = process.communicate(timeout=PATIENCE)[1]
+    assert b"accept" not in said
+    assert len(said) < 2000, said[:2000]
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
 @pytest.mark.parametrize("how", ["signal", "newer checkpoint"])
 def test_another_state_is_served_without_a_lost_request(run: Path, tmp_path: Path, how: str) -> None:
@@ -112,6 +162,12 @@ def test_beyond_this_machine_a_token_is_required(run: Path, tmp_path: Path, monk
         assert read_token(host, None, {}) is None
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n")
+    if os.name != "nt":
+        for mode in (0o644, 0o604, 0o660):
+            file.chmod(mode)
+            with raises("file-exposed", match=f"chmod 600 {file}"):
+                read_token("0.0.0.0", file, {})
+    file.chmod(0o640)  # a group may read: that is how containers are given secrets
     assert read_token("0.0.0.0", file, {}) == "0123456789abcdef"
     assert read_token("0.0.0.0", None, {"COTERIE_API_TOKEN": "fedcba9876543210"}) == "fedcba9876543210"
     for short in ("", "short", "with spaces in between it", "ü" * 20):
@@ -133,6 +189,10 @@ def test_a_service_with_a_token(run: Path) -> None:
         assert client.get("clusters").status_code == 401
         right = {"authorization": f"Bearer {token}"}
         assert client.get("clusters", headers=right).status_code == 200
+        for scheme in ("bearer", "BEARER", "Bearer "):
+            assert client.get("clusters", headers={"authorization": f"{scheme} {token}"}).status_code == 200
+        for wrong in (token, f"Basic {token}", f"Bearer {token[:-1]}", f"Bearer{token}", "Bearer"):
+            assert client.get("clusters", headers={"authorization": wrong}).status_code == 401
         assert client.get("clusters", headers=right | {"host": "models.example"}).status_code == 200
 
 
@@ -147,6 +207,7 @@ def test_a_service_with_a_token(run: Path) -> None:
 )
 def test_what_cannot_be_started(run: Path, tmp_path: Path, words: list[str], code: str) -> None:
     (tmp_path / "token").write_text("0123456789abcdef")
+    (tmp_path / "token").chmod(0o600)
     places = {"RUN": str(run), "TOKEN": str(tmp_path / "token")}
     ended = CliRunner().invoke(cli, [places.get(word, word) for word in words])
     assert isinstance(ended.exception, coterie.CoterieError)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import coterie
 from conftest import PAPERS, few, raises
 from coterie import ByClient, Federation, Local
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.serving import forget as module
 from coterie.tools.cli.main import app
 from coterie.training import checkpoint, lineage
@@ -39,7 +39,7 @@ def federation(test: int = 0) -> Federation:
 def method(name: str) -> Any:
     import dataclasses
 
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 2, "warmup": 1, "alpha": 0}.items() if n in fields}
     if name in ("fedgroup", "fedgrouprox"):
         params.pop("alpha", None)
@@ -47,7 +47,7 @@ def method(name: str) -> Any:
         params["base"] = method("wecfl")
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    return METHODS.build(name, params)
+    return METHODS.build(name, params, NO_CODE)
 
 
 def numbers(tree: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import coterie
 from conftest import UNTOLD, few, raises
 from coterie import Federation, Local, WeCFL
 from coterie.core.errors import CoterieError
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.tools.cli.main import app
 
@@ -143,13 +143,13 @@ NEAR_CHANCE = ("fedavgm", "fedadam")  # one model for three kinds: it says as li
 def test_every_method_is_watched(name: str) -> None:
     import dataclasses
 
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 3}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = WeCFL(k=3, local=LOCAL)
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    result = coterie.run(METHODS.build(name, params), federation(GROUPS), "linear", rounds=6)
+    result = coterie.run(METHODS.build(name, params, NO_CODE), federation(GROUPS), "linear", rounds=6)
     same = coterie.watch(result, federation(GROUPS, seed=3))
     assert len(same.clients) == 12
     assert all(0 <= one.p <= 1 for one in same.clients)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import coterie
 from coterie import Federation, Local, zoo
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
@@ -41,17 +41,17 @@ TRUTH = tuple(client % 2 for client in range(CLIENTS))
 
 def method(name: str, local: Local = LOCAL) -> Method[Any]:
     """A method of the catalogue, with two clusters where it takes a number, that has warmed up after one round."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": local, "k": 2, "warmup": 1}.items() if n in fields}
     if "base" in fields:
         inner = fields["base"].default
-        named = [n for n in METHODS.places if METHODS.find(n) is type(inner)]
+        named = [n for n in METHODS.places if METHODS.find(n, NO_CODE) is type(inner)]
         params["base"] = method(named[0] if named else "wecfl", local)
         if "section" in fields:
             params["section"] = ("*bias",)  # a part of every model: the head of a single layer is all of it
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from coterie import Federation, Local
 from coterie.core.codec import pack
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.training import checkpoint
@@ -31,15 +31,15 @@ def federation(groups: str = "001101", seed: int = 0, names: tuple[str, ...] | N
 
 def method(name: str) -> Method[Any]:
     """A method of the catalogue with two clusters, where it has such a number."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 2, "warmup": 1}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = method("wecfl")
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 import coterie
 from conftest import raises
 from coterie import IFCA
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.training.explanation import Explanation
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
@@ -104,7 +104,9 @@ def test_other_methods_can_be_explained(name: str) -> None:
 @pytest.mark.parametrize("name", ["fedper", "fedrep"])
 def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
     params = {"tune": tune} | ({"head_epochs": 1} if name == "fedrep" else {})
-    result = coterie.run(METHODS.build(name, params | {"section": ("*bias",)}), federation(), "linear", rounds=2)
+    result = coterie.run(
+        METHODS.build(name, params | {"section": ("*bias",)}, NO_CODE), federation(), "linear", rounds=2
+    )
     found = result.explain("ward a")
     assert (found.section, found.runner_up, found.nearest) == ("*bias", None, ())
     assert np.isfinite(found.scores).all()
@@ -116,7 +118,7 @@ def test_one_body_with_heads_of_the_clients_own(name: str, tune: int) -> None:
 
 @pytest.mark.parametrize("tune", [2, 0])
 def test_clusters_whose_clients_have_heads_of_their_own(tune: int) -> None:
-    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)})
+    method = METHODS.build("ifca-personal", {"section": ("*bias",), "tune": tune, "base": IFCA(k=2)}, NO_CODE)
     result = coterie.run(method, federation(), "linear", rounds=4)
     found = result.explain("ward a")
     assert len(found.scores) == 2

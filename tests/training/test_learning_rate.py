@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import coterie
 from coterie import CoterieError, Federation, Local
 from coterie.core.references import All
+from coterie.core.registry import NO_CODE
 from coterie.core.tasks import Fit
 from coterie.data.datasets.digits import Digits
 from coterie.data.partitions.clusterwise import Rotated
@@ -112,7 +113,7 @@ def test_auto_is_the_run_with_the_rate_it_finds_on_every_engine() -> None:
 
 def test_only_a_few_clients_are_asked_and_newcomers_are_not() -> None:
     settings = read(None, ["newcomers=0.5", "seed=3"]).settings
-    model = named_model("linear", {}, DIGITS)
+    model = named_model("linear", {}, DIGITS, NO_CODE)
     engine = Sequential(model, DIGITS)
     job = Job(coterie.FedAvg(local=AUTO), model, DIGITS, settings, engine)
     _, (search,) = learning_rate.settle(job, {}, lambda _: None)
@@ -126,7 +127,7 @@ def test_only_a_few_clients_are_asked_and_newcomers_are_not() -> None:
 
 def test_clients_train_on_one_half_and_are_scored_on_the_other() -> None:
     """And every visit keeps nothing, of trainings that keep nothing either."""
-    model = named_model("linear", {}, DIGITS)
+    model = named_model("linear", {}, DIGITS, NO_CODE)
     engine = Sequential(model, DIGITS)
     visits: list[Visit] = []
     carried = engine.visit

@@ -20,7 +20,7 @@ from torch import nn
 import coterie
 from conftest import PAPERS, raises
 from coterie import All, Best, CoterieError, Evaluate, Federation, Fit, Local, WeCFL, mean_by
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.tools.cli.main import _run
@@ -46,15 +46,15 @@ def federation(groups: str = "001101", seed: int = 0) -> Federation:
 
 def method(name: str) -> Method[Any]:
     """A method of the catalogue with two clusters, where it has such a number."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": LOCAL, "k": 2, "warmup": 1}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:
         params["base"] = method("wecfl")
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -13,6 +13,7 @@ from torch import nn
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieError
+from coterie.core.registry import ANY_CODE
 from coterie.training.build import named_model
 
 CLIENTS = [(np.random.default_rng(i).normal(size=(20, 3)).astype(np.float32), np.arange(20) % 2) for i in range(4)]
@@ -28,9 +29,9 @@ def test_what_is_frozen_of_a_network_by_name_is_the_same_in_every_process(
     data = coterie.Federation.from_arrays(CLIENTS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        one = named_model("own_net:net", {"train": "head"}, data)
+        one = named_model("own_net:net", {"train": "head"}, data, ANY_CODE)
         torch.manual_seed(2)
-        other = named_model("own_net:net", {"train": "head"}, data)
+        other = named_model("own_net:net", {"train": "head"}, data, ANY_CODE)
         assert one.frozen == other.frozen
         assert one.size == 4 * 2 + 2
         draws = [m.init(np.random.default_rng(0)) for m in (one, other)]
@@ -61,8 +62,8 @@ def test_an_attack_is_told_of_a_run_that_was_read_back(tmp_path: Path) -> None:
 def test_an_attacker_that_is_no_function_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_attack.py").write_text("number = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CoterieError, match="is a int, not a function"):
-        coterie.Attack(share=0.25, kind="own_attack:number").attacker()
+    with pytest.raises(CoterieError, match=r"attack\.kind: 'own_attack:number' is not a function"):
+        coterie.Attack(share=0.25, kind="own_attack:number").attacker(ANY_CODE)
 
 
 def still(view: coterie.AttackView) -> coterie.Lie:

@@ -19,7 +19,7 @@ from conftest import UNTOLD, few, raises
 from coterie import CFL, FLHC, Federation, Local
 from coterie.core.codec import pack
 from coterie.core.model import Model
-from coterie.core.registry import METHODS
+from coterie.core.registry import METHODS, NO_CODE
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.cam_presets import WeCFLCAM
@@ -63,15 +63,15 @@ def linear() -> nn.Module:
 
 def method(name: str, local: Local = LOCAL) -> Method[Any]:
     """A method of the catalogue, with this local training and two clusters where it has either."""
-    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name))}
+    fields = {f.name: f for f in dataclasses.fields(METHODS.find(name, NO_CODE))}
     params: dict[str, Any] = {n: v for n, v in {"local": local, "k": 2}.items() if n in fields}
     if "base" in fields and fields["base"].default is dataclasses.MISSING:  # a wrapper of another method
         params["base"] = method("wecfl", local)
     if "base" in fields and "section" in fields:
         params["section"] = ("*bias",)  # the head of a single layer is all of it, and nothing would be left to share
-    if issubclass(METHODS.find(name), FeSEM):
+    if issubclass(METHODS.find(name, NO_CODE), FeSEM):
         params["alpha"] = 0
-    made: Method[Any] = METHODS.build(name, params)
+    made: Method[Any] = METHODS.build(name, params, NO_CODE)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def short(value: float, digits: int = 4) -> str:
@@ -17,3 +18,21 @@ def short(value: float, digits: int = 4) -> str:
 def counted(many: int, what: str) -> str:
     """1 row, 2 rows, 1,000 rows."""
     return f"{many:,} {what}{'s' * (many != 1)}"
+
+
+def decimals(values: Sequence[float], digits: int = 4) -> int:
+    """How many decimals show the smallest of these numbers with so many significant digits."""
+    sizes = [abs(value) for value in values if math.isfinite(value) and abs(value) >= 1e-3]
+    return max(0, digits - 1 - math.floor(math.log10(min(sizes)))) if sizes else digits
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number with so many decimals, where that is readable; else 1.23e+26 or 1.2e-09."""
+    if value and not 0.5 * 10**-digits <= abs(value) < 1e7:
+        return f"{value:.3g}" if abs(value) >= 1 else f"{value:.1g}"
+    return f"{value:.{digits}f}"
+
+
+def listing(items: Sequence[str]) -> str:
+    """a, b and c"""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""

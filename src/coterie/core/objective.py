@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.registry import LOSSES
+from coterie.core.registry import LOSSES, NO_CODE, Consent
 from coterie.core.types import STRICT, ShareBelowOne
 
 
@@ -105,11 +105,11 @@ class ByFunction:
         return {}
 
 
-def as_loss(loss: str | Objective | LossFunction) -> AnyLoss:
+def as_loss(loss: str | Objective | LossFunction, consent: Consent = NO_CODE) -> AnyLoss:
     """A loss, from its name, an objective, or a function of outputs and labels that gives a loss per sample."""
     if loss in ("cross_entropy", "mse"):
         return loss  # type: ignore[return-value]
-    made: Any = LOSSES.find(loss) if isinstance(loss, str) else loss  # module:function is the loss itself
+    made: Any = LOSSES.find(loss, consent) if isinstance(loss, str) else loss  # module:function is the loss itself
     made = made() if isinstance(made, type) else made
     if isinstance(made, Objective):
         return made

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from coterie.core.docstrings import UnreadableError, describe
@@ -26,30 +29,102 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Consent:
+    """Which code beyond this library may be imported because something names it as `module:Name`.
+
+    Files are shared and received: a name in one is imported only if the user said so, or if its module lies beside the
+    file. A name that the user typed, on the command line or in Python, is consent in itself.
+    """
+
+    names: frozenset[str] = frozenset()  # typed, or allowed by --trust
+    beside: Path | None = None  # the folder of a configuration file: modules in it are of the file's author
+    anything: bool = False
+    source: str = ""  # where the names come from, for messages: runs/a/config.yaml
+    how: str = "--trust {name}"  # what to write instead
+
+    def typed(self, words: object) -> Consent:
+        """With every name in what the user typed."""
+        return replace(self, names=self.names | frozenset(own_code(words)))
+
+    def refusal(self, key: str, name: str) -> CoterieError:
+        """What to write instead."""
+        where = f"{self.source}: {key}" if self.source else key
+        beside = f", or put the module into {self.beside}" if self.beside is not None else ""
+        return CoterieError(
+            f"{where}: '{name}' is code beyond this library, which would be imported and run. If you know it, say so: "
+            f"{self.how.format(name=name)}{beside}",
+            code="trust-needed",
+        )
+
+    def lies_beside(self, module: str) -> bool:
+        """Whether this module is one of the folder; nothing is imported to find out."""
+        if self.beside is None:
+            return False
+        folder, top = self.beside.resolve(), module.partition(".")[0]
+        beside = {folder / f"{top}.py", folder / top / "__init__.py"}
+        if not any(place.is_file() for place in beside):
+            return False
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))  # the last: nothing in it stands in for what is installed
+        try:
+            spec = importlib.util.find_spec(top)
+        except ValueError:  # imported already, by something that leaves no trace of where from
+            return False
+        return spec is not None and spec.origin is not None and Path(spec.origin).resolve() in beside
+
+
+NO_CODE = Consent()  # names of this library alone
+ANY_CODE = Consent(anything=True)  # whoever calls has typed the name
+
+
+def own_code(value: object) -> Iterator[str]:
+    """Every string in a document, at any depth, that may name code beyond this library."""
+    if isinstance(value, str):
+        if ":" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for below in value.values():
+            yield from own_code(below)
+    elif isinstance(value, list | tuple):
+        for below in value:
+            yield from own_code(below)
+
+
+@dataclass(frozen=True)
 class Catalogue:
     """The names of one kind of component, and the module of each."""
 
     kind: str  # also the key under which a configuration names it
     places: Mapping[str, str]
+    expected: str = ""  # what a user's own has to be, in words
+    parts: tuple[str, ...] = ("__call__",)  # what it has to have
+    functions: bool = True  # whether a function will do
+    key: str = "name"  # under which a configuration names it
 
-    def find(self, name: str) -> Any:
+    def find(self, name: str, consent: Consent) -> Any:
         """The class or function of this name."""
         if ":" in name:
-            return self._import(name)
+            return self._import(name, consent)
         if name not in self.places:
             what = self.kind.rpartition(".")[2]
             raise CoterieError(
-                f"{self.kind}.name: unknown {what} '{name}'.{suggest(name, self.places)}", code="config-unknown-name"
+                f"{self.kind}.{self.key}: unknown {what} '{name}'.{suggest(name, self.places)}",
+                code="config-unknown-name",
             )
-        return self._import(self.places[name])
+        return self._import(self.places[name], ANY_CODE)
 
-    def build(self, name: str, params: Mapping[str, Any]) -> Any:
+    def build(self, name: str, params: Mapping[str, Any], consent: Consent) -> Any:
         """An object of this name with these parameters, validated."""
         from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
         from coterie.core.validation import explain
 
-        made = self.find(name)
+        made = self.find(name, consent)
+        components: Mapping[str, Catalogue] = getattr(made, "components", {})
+        params = {
+            key: components[key].named(value, consent) if key in components and any(own_code(value)) else value
+            for key, value in params.items()
+        }
         try:
             if dataclasses.is_dataclass(made):
                 # Standard dataclasses (of users) ignore unknown keys silently; ours refuse them.
@@ -89,26 +164,49 @@ class Catalogue:
                 found = describe(module, attribute)
                 yield Entry(name, found.summary, found.paper)
             except UnreadableError:  # installed without sources
-                made = self.find(name)
+                made = self.find(name, NO_CODE)
                 yield Entry(name, (made.__doc__ or "").strip().splitlines()[0], getattr(made, "paper", ""))
 
-    def _import(self, place: str) -> Any:
+    def named(self, given: Any, consent: Consent) -> Any:
+        """From a name, {name: ..., its parameters}, or an object, which stays as it is."""
+        if not isinstance(given, str | Mapping):
+            return given
+        params = {"name": given} if isinstance(given, str) else dict(given)
+        return self.build(str(params.pop("name", "")), params, consent)
+
+    def _import(self, place: str, consent: Consent) -> Any:
+        """The only importer of a name. Without consent nothing is imported, and nothing unexpected is ever called."""
         module, _, attribute = place.partition(":")
+        key = f"{self.kind}.{self.key}"
+        beside = consent.lies_beside(module)
+        allowed = consent.anything or place in consent.names
+        if not allowed and not beside:
+            raise consent.refusal(key, place)
         try:
             found = importlib.import_module(module)
         except Exception as error:  # a user's module may raise anything while it is imported
             why = f"{type(error).__name__}: {error}"
             raise CoterieError(
-                f"{self.kind}.name: cannot import '{module}' for '{place}': {why}", code="component-not-found"
+                f"{key}: cannot import '{module}' for '{place}': {why}", code="component-not-found"
             ) from None
         try:
-            return getattr(found, attribute)
+            made = getattr(found, attribute)
         except AttributeError:
             public = [n for n, v in vars(found).items() if getattr(v, "__module__", "") == module]
             raise CoterieError(
-                f"{self.kind}.name: module '{module}' has no '{attribute}'.{suggest(attribute, public)}",
+                f"{key}: module '{module}' has no '{attribute}'.{suggest(attribute, public)}",
                 code="component-not-found",
             ) from None
+        if place not in self.places.values() and not self._is_expected(made):
+            raise CoterieError(f"{key}: '{place}' is not {self.expected}", code="component-invalid")
+        if not allowed and str(getattr(made, "__module__", "")).partition(".")[0] != module.partition(".")[0]:
+            raise consent.refusal(key, place)  # it lies beside the file, but only imports this from elsewhere
+        return made
+
+    def _is_expected(self, made: Any) -> bool:
+        if isinstance(made, type):  # every class can be called; its objects only if it defines that
+            return {part for kind in made.__mro__[:-1] for part in vars(kind)} >= set(self.parts)
+        return (self.functions and callable(made)) or all(hasattr(made, part) for part in self.parts)
 
 
 METHODS = Catalogue(
@@ -166,6 +264,9 @@ METHODS = Catalogue(
         "fedgroup-rac": "coterie.methods.ablations.fedgroup:FedGroupRAC",
         "cam-without-global": "coterie.methods.ablations.cam:CAMWithoutGlobal",
     },
+    "a method (a class with init, round and predictor)",
+    ("init", "round", "predictor"),
+    functions=False,
 )
 MODELS = Catalogue(
     "model",
@@ -179,6 +280,7 @@ MODELS = Catalogue(
         "transformer": "coterie.core.pretrained.transformer:Transformer",
         "torchvision": "coterie.core.pretrained.vision:TorchVision",
     },
+    "a network (a subclass of torch.nn.Module, or a function that builds one)",
 )
 DATASETS = Catalogue(
     "data",
@@ -201,6 +303,7 @@ DATASETS = Catalogue(
         "texts": "coterie.data.readers.texts:Texts",
         "image-folder": "coterie.data.readers.images:ImageFolder",
     },
+    "a data set (a function, or a class whose objects can be called, that gives a Federation or a Dataset)",
 )
 PARTITIONS = Catalogue(
     "data.partition",
@@ -224,6 +327,7 @@ PARTITIONS = Catalogue(
         "natural": "coterie.data.partitions.natural:Natural",
         "subsample": "coterie.data.partitions.subsample:Subsample",
     },
+    "a partition (a class whose objects, or a function whose result, spread a Dataset over clients)",
 )
 LOSSES = Catalogue(
     "model.loss",
@@ -232,6 +336,9 @@ LOSSES = Catalogue(
         "mae": "coterie.core.objective:AbsoluteError",
         "tokens": "coterie.core.objective:Tokens",
     },
+    "a loss (a function of outputs and labels, or an object with losses and scores)",
+    ("losses", "scores"),
 )
+ATTACKS = Catalogue("attack", {}, "a function of an AttackView that returns a Lie", key="kind")
 # What a result can do that belongs to a package above it: named, not imported, as methods and models are.
 AFTER_TRAINING = Catalogue("result", {"export": "coterie.serving.export.export:export"})

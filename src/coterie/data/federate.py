@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.registry import DATASETS, PARTITIONS
+from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
 from coterie.data.arrays import encoded, standard_inputs
 from coterie.data.dataset import Dataset
@@ -61,7 +61,7 @@ def _federated(
     data: str | Dataset | Federation | Callable[..., Any], partition: str | Partition | None, seed: int
 ) -> Federation:
     """A data set spread over clients that stay as they are."""
-    source: Any = DATASETS.build(data, {}) if isinstance(data, str) else data
+    source: Any = DATASETS.build(data, {}, ANY_CODE) if isinstance(data, str) else data
     rng = generator(seed, Purpose.PARTITION)
     name = data if isinstance(data, str) else getattr(source, "name", type(source).__name__)
     found = _read(source, rng)
@@ -101,7 +101,7 @@ def _read(source: Any, rng: np.random.Generator) -> object:
 
 def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Generator) -> Federation:
     """A data set spread over clients by a partition."""
-    spread: Any = PARTITIONS.build(partition, {}) if isinstance(partition, str) else partition or Natural()
+    spread: Any = PARTITIONS.build(partition, {}, ANY_CODE) if isinstance(partition, str) else partition or Natural()
     if isinstance(spread, type) or not callable(spread):
         hint = f"write {spread.__name__}(...)" if isinstance(spread, type) else "give a name or coterie.data.IID(...)"
         raise CoterieError(f"data.partition: {spread!r} is not a partition; {hint}", code="component-invalid")

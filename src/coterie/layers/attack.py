@@ -12,7 +12,6 @@ and so do descriptions, except those of colluders, who describe their data as on
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -28,6 +27,7 @@ from coterie.core.constructors import dataclass, explained
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import NOT_FINITE, CoterieError, suggest
 from coterie.core.references import Own, Ref, starts_of, vectors_of
+from coterie.core.registry import ATTACKS, NO_CODE, Consent
 from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.tasks import Fit, Task
@@ -199,27 +199,13 @@ class Attack:
         """The scale, by default that of the kind."""
         return self.scale if self.scale is not None else KINDS[self.name][1] if self.kind in KINDS else 1.0
 
-    def attacker(self) -> Attacker:
+    def attacker(self, consent: Consent) -> Attacker:
         """The function of this kind."""
         if not isinstance(self.kind, str):
             return self.kind
         if self.kind in KINDS:
             return KINDS[self.kind][0]
-        module, _, name = self.kind.partition(":")
-        try:
-            found: Attacker = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise CoterieError(
-                f"attack.kind: '{self.kind}' cannot be imported ({error}); write module:function or, "
-                "in Python, give the function itself",
-                code="component-not-found",
-            ) from None
-        if not callable(found):
-            kind = type(found).__name__
-            raise CoterieError(
-                f"attack.kind: '{self.kind}' is a {kind}, not a function of an AttackView that returns a Lie",
-                code="component-invalid",
-            )
+        found: Attacker = ATTACKS.find(self.kind, consent)
         return found
 
     def hostile(self, seed: int, ids: Tensor) -> Tensor:
@@ -260,8 +246,8 @@ class Hostile(Layer):
     def __init__(self, attack: Attack, seed: int = 0, clients: Tensor = NOBODY, truth: ByClient | None = None) -> None:
         """clients: who is hostile. truth: the hidden cluster of each client, where it is known; colluders pose as one.
         A run finds both (`prepare`)."""
-        self._attack, self._attacker = attack, attack.attacker()
-        self._seed, self.clients, self._truth = seed, clients, truth
+        self._attack, self._seed = attack, seed
+        self.clients, self._truth = clients, truth
         self._known: Clients | None = None
         self._report: AttackReport | None = None
 
@@ -273,6 +259,7 @@ class Hostile(Layer):
     def prepare(self, setup: Setup) -> Setup:
         """Who is hostile, and the data as clients train on it: that of hostile ones may be poisoned."""
         attack, roster = self._attack, setup.clients.roster
+        attack.attacker(NO_CODE)
         self._seed, self._known, self._truth = setup.settings.seed, setup.clients, roster.truth
         self.clients = attack.hostile(self._seed, roster.ids)
         if setup.given_engine and attack.poisons:
@@ -363,8 +350,9 @@ class Hostile(Layer):
         return dataclasses.replace(reply, sent=_put(reply.models, hostile, start + told.updates))
 
     def _told(self, view: AttackView) -> Lie:
+        attacker = self._attack.attacker(NO_CODE)  # one's own is the function itself by now
         try:
-            lie = self._attacker(view)
+            lie = attacker(view)
         except CoterieError:
             raise
         except Exception as error:

@@ -163,8 +163,8 @@ def prepare(config: RunConfig, links: int, rounds: int) -> tuple[Components, Set
 
 def spread_over(config: RunConfig, clients: int) -> RunConfig:
     """The same configuration with so many clients."""
-    tree, partition, data = config.dump(), config.data.partition, DATASETS.find(config.data.name)
-    if partition is not None and _counts_clients(PARTITIONS.find(partition.name)):
+    tree, partition, data = config.dump(), config.data.partition, DATASETS.find(config.data.name, config.consent)
+    if partition is not None and _counts_clients(PARTITIONS.find(partition.name, config.consent)):
         tree["data"]["partition"]["clients"] = clients
     elif partition is None and _counts_clients(data):
         tree["data"]["clients"] = clients

@@ -15,9 +15,9 @@ from coterie.methods.contract import Method
 from coterie.network.server.saved_run import load_network_run
 from coterie.training.build import AnyModel
 from coterie.training.config import read_file
-from coterie.training.loading import TRUST, load_run
+from coterie.training.loading import load_run
 from coterie.training.result import Result
-from coterie.training.trust import check_trust
+from coterie.training.trust import consent_of
 
 
 @explained_call
@@ -43,6 +43,5 @@ def load(
     if not saves:
         raise CoterieError(f"{path}: has no checkpoint to load", code="checkpoint-missing")
     if "network" in tree:
-        check_trust(tree, trust, path, TRUST)
-        return load_network_run(path, tree, saves)
+        return load_network_run(path, tree, saves, consent_of(path, trust))
     return load_run(path, tree, saves, method=method, federation=federation, model=model, trust=trust)

@@ -60,7 +60,7 @@ def _accuracy(model: Model, theta: Tensor, x: Tensor, y: Tensor) -> float:
 
 def centers_on_distributions(result: Result[Any], config: RunConfig) -> dict[str, Any]:
     """FedSoft, Tables 1 and 3: the squared error of every center on fresh samples of every distribution."""
-    made = DATASETS.build(config.data.name, config.data.params)
+    made = DATASETS.build(config.data.name, config.data.params, config.consent)
     assert isinstance(made, SyntheticRegression)
     thetas = made.thetas(generator(config.seed, Purpose.PARTITION))
     centers = result.state.centers if isinstance(result.state, Soft) else _models(result)

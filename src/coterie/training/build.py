@@ -14,7 +14,7 @@ from torch import nn
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model, Shaped, loss_of
-from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS
+from coterie.core.registry import ANY_CODE, DATASETS, METHODS, MODELS, PARTITIONS, Consent
 from coterie.core.validation import explain
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
@@ -39,6 +39,9 @@ class NamesMethod(Protocol):
     @property
     def local(self) -> Local: ...
 
+    @property
+    def consent(self) -> Consent: ...
+
 
 @dataclass(frozen=True, eq=False)
 class Components:
@@ -52,7 +55,7 @@ class Components:
 def as_method(method: Any) -> Any:
     """A method object, from its name or given directly."""
     if isinstance(method, str):
-        return METHODS.build(method, {})
+        return METHODS.build(method, {}, ANY_CODE)
     missing = [name for name in ("init", "round", "predictor") if not callable(getattr(method, name, None))]
     if missing or isinstance(method, type):
         hint = f"write {method.__name__}(...)" if isinstance(method, type) else f"it has no {', '.join(missing)}"
@@ -68,7 +71,7 @@ def as_model(model: AnyModel, federation: Shaped) -> Model:
     how = model if isinstance(model, Tuned) else Tuned(model)
     usual = loss_of(federation)
     if isinstance(how.network, str):
-        return how.of(named_model(how.network, {}, federation))
+        return how.of(named_model(how.network, {}, federation, ANY_CODE))
     made: Any = how.network
     made = made() if isinstance(made, type) and issubclass(made, Architecture) else made
     if isinstance(made, Architecture):
@@ -76,15 +79,19 @@ def as_model(model: AnyModel, federation: Shaped) -> Model:
     return how.of(Model.of(made, usual, how.train))
 
 
-def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
+def named_model(name: str, params: dict[str, Any], federation: Shaped, consent: Consent) -> Model:
     """A model of the zoo, or a user's `module:Net`, built for the federation's shapes."""
     own, what = separated(params)
-    made = MODELS.build(name, own)
-    how = tuned(made, what)
+    made = MODELS.build(name, own, consent)
+    if not isinstance(made, Model | nn.Module) and not callable(made):
+        raise CoterieError(
+            f"model.name: '{name}' gave a {type(made).__name__}; expected a torch.nn.Module", code="component-invalid"
+        )
+    how = tuned(made, what, consent)
     if isinstance(made, Model):
         return how.of(made)
     if isinstance(made, nn.Module) and how.train != "all":  # built again under a seed: what is frozen is part of it
-        return how.of(Model(partial(MODELS.build, name, own), loss_of(federation)))
+        return how.of(Model(partial(MODELS.build, name, own, consent), loss_of(federation)))
     if isinstance(made, nn.Module):
         return how.of(Model.of(made, loss_of(federation), how.train))
     return how.of(Model(partial(made, federation.input_shape, federation.outputs), loss_of(federation)))
@@ -96,7 +103,12 @@ def named_model(name: str, params: dict[str, Any], federation: Shaped) -> Model:
 def build(config: RunConfig) -> Components:
     """Everything the configuration names, made and checked."""
     federation = build_data(config)
-    return Components(build_method(config), federation, named_model(config.model.name, config.model.params, federation))
+    return Components(build_method(config), federation, build_model(config, federation))
+
+
+def build_model(config: NamesMethod, federation: Shaped) -> Model:
+    """The network, for data of this shape."""
+    return named_model(config.model.name, config.model.params, federation, config.consent)
 
 
 def resolved(config: RunConfig, method: Method[Any]) -> Tree:
@@ -104,10 +116,12 @@ def resolved(config: RunConfig, method: Method[Any]) -> Tree:
     tree = config.dump()
     tree |= method_and_model(config, method)
     if ":" not in config.data.name:
-        tree["data"] |= _spelled(DATASETS.build(config.data.name, config.data.params), config.data.params)
+        made = DATASETS.build(config.data.name, config.data.params, config.consent)
+        tree["data"] |= _spelled(made, config.data.params)
     partition = config.data.partition
     if partition is not None:
-        tree["data"]["partition"] |= _spelled(PARTITIONS.build(partition.name, partition.params), partition.params)
+        made = PARTITIONS.build(partition.name, partition.params, config.consent)
+        tree["data"]["partition"] |= _spelled(made, partition.params)
     return tree
 
 
@@ -115,9 +129,10 @@ def method_and_model(config: NamesMethod, made: Method[Any]) -> Tree:
     """Both with every parameter spelled out."""
     method, model = config.method, config.model
     own, what = separated(model.params)
+    network = MODELS.build(model.name, own, config.consent)
     return {
         "method": {"name": method.name} | method.params | _spelled(made, method.params),
-        "model": {"name": model.name} | own | _spelled(MODELS.build(model.name, own), own) | spelled(what),
+        "model": {"name": model.name} | own | _spelled(network, own) | spelled(what, config.consent),
     }
 
 
@@ -125,8 +140,11 @@ def _spelled(thing: Any, given: Tree) -> Tree:
     """The parameters of a component. `local` is included only if it is its own, not the run's."""
     if not dataclasses.is_dataclass(thing):
         return given
+    # What names a component is as it was written: a user's own was made of it, which is no document.
+    written = {key: given[key] for key in getattr(thing, "components", {}) if key in given}
     try:
-        out: Tree = TypeAdapter(type(thing)).dump_python(thing, mode="json", exclude_none=True)
+        out: Tree = TypeAdapter(type(thing)).dump_python(thing, mode="json", exclude_none=True, exclude=set(written))
+        out |= written
     except PydanticSchemaGenerationError:  # a user's dataclass with fields that pydantic does not know
         return given
     if "local" not in given:
@@ -139,7 +157,7 @@ def _spelled(thing: Any, given: Tree) -> Tree:
 
 def build_method(config: NamesMethod) -> Method[Any]:
     """The method, with the run's `local` unless it has its own."""
-    method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local))
+    method: Method[Any] = as_method(_method(config.method.name, config.method.params, config.local, config.consent))
     usual = {f.name: f.default for f in dataclasses.fields(config)}["local"]  # type: ignore[arg-type]
     if config.local != usual and not hasattr(method, "local") and not hasattr(method, "base"):
         raise CoterieError(
@@ -150,22 +168,17 @@ def build_method(config: NamesMethod) -> Method[Any]:
     return method
 
 
-def _method(name: str, params: Tree, local: Local) -> Any:
+def _method(name: str, params: Tree, local: Local, consent: Consent) -> Any:
     """A method and, where it wraps another, that one first; both train as `local` says unless they have their own."""
-    found = METHODS.find(name)
-    missing = [part for part in ("init", "round", "predictor") if not callable(getattr(found, part, None))]
-    if missing:
-        raise CoterieError(
-            f"method.name: '{name}' is not a method: it has no {', '.join(missing)}", code="component-invalid"
-        )
+    found = METHODS.find(name, consent)
     fields = {f.name: f for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else {}
     params = completed(found, params, local)
     if "base" in fields:
-        params["base"] = _base(params.get("base"), fields["base"].default, local)
-    return METHODS.build(name, params)
+        params["base"] = _base(params.get("base"), fields["base"].default, local, consent)
+    return METHODS.build(name, params, consent)
 
 
-def _base(given: Any, default: Any, local: Local) -> Any:
+def _base(given: Any, default: Any, local: Local, consent: Consent) -> Any:
     if given is not None and not isinstance(given, dict):
         raise CoterieError(
             f"method.base: expected {{name: ..., its parameters}}, got {given!r}", code="config-invalid-value"
@@ -177,11 +190,11 @@ def _base(given: Any, default: Any, local: Local) -> Any:
                 "method.base.name: which method is wrapped? For example method.base.name=ifca",
                 code="config-missing-key",
             )
-        return _method(own.pop("name"), own, local)
+        return _method(own.pop("name"), own, local, consent)
     kind: Any = type(default)
     known = {f.name: getattr(default, f.name) for f in dataclasses.fields(kind)}
     if "name" in own:  # a variant of the method that is wrapped, with its own defaults
-        named, known = METHODS.find(own.pop("name")), {}
+        named, known = METHODS.find(own.pop("name"), consent), {}
         if not isinstance(named, type) or not issubclass(named, kind):
             raise CoterieError(
                 f"method.base.name: this method wraps {kind.__name__}; to wrap another, method.name=cam (or personal)",
@@ -197,14 +210,14 @@ def _base(given: Any, default: Any, local: Local) -> Any:
 def build_data(config: RunConfig) -> Federation:
     """The federation."""
     partition = config.data.partition
-    made = DATASETS.build(config.data.name, config.data.params)
+    made = DATASETS.build(config.data.name, config.data.params, config.consent)
     if ":" in config.data.name and not isinstance(made, Dataset | Federation):
         raise CoterieError(
             f"data.name: '{config.data.name}' gave a {type(made).__name__}; expected a Federation, "
             "for example from coterie.Federation.from_arrays, or a Dataset",
             code="component-invalid",
         )
-    how = None if partition is None else PARTITIONS.build(partition.name, partition.params)
+    how = None if partition is None else PARTITIONS.build(partition.name, partition.params, config.consent)
     spread = federate(made, how, drift=config.data.drift, seed=config.seed)
     return with_validation(spread, config.validation, config.seed)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
+    InstanceOf,
     PositiveFloat,
     PositiveInt,
     TypeAdapter,
@@ -24,7 +27,7 @@ from coterie.core.constructors import dataclass as validated
 from coterie.core.earlier_runs import todays_method
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
-from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
+from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
 from coterie.core.types import STRICT
 from coterie.core.validation import explain
 from coterie.core.yaml_text import YamlError, parse_yaml
@@ -92,6 +95,7 @@ class RunConfig(Settings):
     precision: Precision = "float32"  # that networks compute in: float32, or bf16, fp16 by autocast
     compile: bool = False  # networks, with torch.compile
     deterministic: bool = False  # only algorithms that give the same bits again; an error where there are none
+    consent: Annotated[InstanceOf[Consent], Field(exclude=True)] = NO_CODE  # to import what it names; no file has it
 
     @property
     def compute(self) -> Compute:
@@ -109,16 +113,40 @@ class RunConfig(Settings):
         return out
 
 
-def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of a file (or of the demo), changed by `key=value` words."""
+def read(
+    file: Path | None,
+    words: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
+    consent: Consent = NO_CODE,
+) -> RunConfig:
+    """The configuration of a file (or of the demo), changed by `key=value` words.
+
+    consent: to import code of the user's own that the file or `base` names; for what the words name, they are consent.
+    """
     tree = copy.deepcopy(dict(base)) if base is not None else RunConfig().dump()
     if file is not None:
         tree |= named_values(read_file(file))
-    change(tree, words)
+    consent = consent_to(file, words, consent)
+    change(tree, words, consent)
     try:
-        return TypeAdapter(RunConfig).validate_python(tree)
+        return TypeAdapter(RunConfig).validate_python(checked(tree) | {"consent": consent})
     except ValidationError as error:
         raise explain(error, "", RunConfig) from None
+
+
+def consent_to(file: Path | None, words: Sequence[str], given: Consent) -> Consent:
+    """With what the user typed, and with modules beside a file that is no run's: run directories are received whole."""
+    if file is not None:
+        beside = None if (file.parent / "run.json").exists() else file.parent
+        given = replace(given, source=given.source or str(file), beside=beside)
+    return given.typed([_word(word)[1] for word in words])
+
+
+def checked(tree: Tree) -> Tree:
+    """A document without the key that only this library sets."""
+    if "consent" in tree:
+        raise CoterieError("consent: unknown key; consent to code is given by --trust", code="config-unknown-key")
+    return tree
 
 
 def named_values(tree: Tree) -> Tree:
@@ -126,11 +154,11 @@ def named_values(tree: Tree) -> Tree:
     return {key: _named(key, value) for key, value in tree.items()}
 
 
-def change(tree: Tree, words: Sequence[str]) -> None:
+def change(tree: Tree, words: Sequence[str], consent: Consent) -> None:
     """Change a document by `key=value` words."""
     said = {word.partition("=")[0] for word in words}
     for key, value in (_word(word) for word in words):
-        _set(tree, key.split("."), _named(key, value), said)
+        _set(tree, key.split("."), _named(key, value), said, consent)
 
 
 def split_words(words: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -217,7 +245,7 @@ def _named(key: str, value: Any) -> Any:
     return {SHORT[key]: value} if key in SHORT and isinstance(value, str) else value
 
 
-def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
+def _set(tree: Tree, path: list[str], value: Any, said: set[str], consent: Consent) -> None:
     """Set a dotted key. A new name keeps only those old parameters that the new thing knows too."""
     short = SHORT.get(".".join(path), "")
     if isinstance(value, dict) and set(value) == {short}:
@@ -230,7 +258,7 @@ def _set(tree: Tree, path: list[str], value: Any, said: set[str]) -> None:
         node = below
     *above, last = path
     if last == "name" and above and node.get("name") != value:
-        _rename(node, ".".join(above), str(value), said)
+        _rename(node, ".".join(above), str(value), said, consent)
     if last in ("epochs", "steps"):  # one replaces the other, unless both were asked for, which is then refused
         other = "steps" if last == "epochs" else "epochs"
         if ".".join([*above, other]) not in said:
@@ -243,11 +271,11 @@ SHORT = dict.fromkeys(NAMED, "name") | {"data.drift": "kind"}  # the key that a 
 _KINDS: Mapping[str, Catalogue] = {c.kind: c for c in (METHODS, MODELS, DATASETS, PARTITIONS)}
 
 
-def _rename(node: Tree, kind: str, name: str, said: set[str]) -> None:
+def _rename(node: Tree, kind: str, name: str, said: set[str], consent: Consent) -> None:
     """Forget the parameters that the new thing does not know; data that is `owned` brings its clients along."""
     if kind not in _KINDS:
         return
-    found = _KINDS[kind].find(name)
+    found = _KINDS[kind].find(name, consent)
     known = {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set()
     if kind == "data":
         known.add("drift")

@@ -71,7 +71,7 @@ def evaluate(
         raise NoClientEvaluatedError(t + 1, ())
     ask = RoundAsk(job.stack, ids, settings.seed, t, kind="admit", names=clients.names)
     state = _admitted(job, state, t, roster, ids, ask)
-    reply: Evaluated = ask(replace(_predictor(method, state), split=split))
+    reply: Evaluated = ask(replace(checked_predictor(method, state), split=split))
     unscored = ask.lost
     if not len(reply.ids):
         raise NoClientEvaluatedError(t + 1, unscored)
@@ -123,7 +123,8 @@ def evaluate_newcomers(job: Job[State], state: State, newcomers: Roster) -> Eval
     return evaluate(job, state, job.settings.rounds, newcomers, count=len(newcomers.ids))
 
 
-def _predictor(method: Method[State], state: State) -> Evaluate:
+def checked_predictor(method: Method[State], state: State) -> Evaluate:
+    """How the method's clients predict; an error where it does not say so in an `Evaluate`."""
     given: object = method.predictor(state)
     if isinstance(given, Evaluate):
         return given

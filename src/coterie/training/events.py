@@ -38,6 +38,22 @@ class Snapshot:
     centers: Tensor | None  # (K, P) the models that clients are given next
 
 
+# one: the same for all. own: the client's. mean: of its cluster's model and its own. sum: of a model of all and its
+# cluster's. mixture: of the clusters' models, with the client's weights.
+ServingKind: TypeAlias = Literal["one", "cluster", "own", "mean", "sum", "mixture"]
+
+
+@explained
+@dataclass(frozen=True)
+class ServingModel:
+    """What a client of the run predicts with after a round; `serves.what_serves` says it in words."""
+
+    kind: ServingKind
+    newcomers: ServingKind  # what serves a client that has not trained yet
+    clusters: int  # that have models; 0: none are used
+    section: str = ""  # of the model that is each client's own; empty: none
+
+
 @explained
 @dataclass(frozen=True)
 class RoundDone:
@@ -57,6 +73,7 @@ class RoundDone:
     counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
     layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each layer says, as JSON has it
+    serves: ServingModel | None = None  # what clients predict with from now on
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 
     @property

@@ -19,6 +19,7 @@ from coterie.training.events import Listener
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.run_directory import check_directory
+from coterie.training.trust import with_attack
 
 SHOWN = 12  # names of inputs or classes, if there are more
 
@@ -45,7 +46,7 @@ def execute(
         made = replace(made, federation=as_it_is_now(path, made.federation, config))
     _describe(made.federation, say)
     with assemble(
-        *(made.method, made.model, made.federation, config.settings),
+        *(made.method, made.model, made.federation, with_attack(config.settings, config.consent)),
         engine_request(config),
         Output(path, resume, resolved(config, made.method), say),
         listeners=listeners,

@@ -20,19 +20,19 @@ from coterie.methods.contract import Method
 from coterie.training import lineage, serving_file
 from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.beginning import recorded_precision
-from coterie.training.build import AnyModel, Components, build_addition, build_data, build_method, named_model
+from coterie.training.build import AnyModel, Components, build_addition, build_data, build_method, build_model
 from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, Tree, read, read_file
 from coterie.training.events import Listener
 from coterie.training.execute import execute
 from coterie.training.going_back import go_back
 from coterie.training.going_on import Clients, check_not_stopped, joined_with, locked, rounds_of, write_addition
-from coterie.training.loading import TRUST, made_in_python
+from coterie.training.loading import made_in_python
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.run_directory import check_directory
 from coterie.training.settings import Settings
-from coterie.training.trust import check_trust
+from coterie.training.trust import consent_of, with_attack
 
 Given = Clients | None
 Start = Callable[[], Result[Any]]
@@ -75,9 +75,8 @@ def go_on(
         if "data" in tree:
             start = _configured(path, tree, more, add, added, listeners, trust)
         else:
-            check_trust({"attack": tree.get("attack") or {}}, trust, path, TRUST)
             request = EngineRequest(engine, workers, compute=_computed(path) if isinstance(engine, str) else AUTOMATIC)
-            start = _in_python(path, tree, more, add, federation, added, method, model, request, listeners)
+            start = _in_python(path, tree, more, add, federation, added, method, model, request, listeners, trust)
     return start()
 
 
@@ -91,12 +90,11 @@ def _configured(
     trust: Sequence[str],
 ) -> Start:
     """A run of a configuration: what is to be called when the directory is unlocked."""
-    check_trust(tree, trust, path, TRUST)
-    config = read(None, base=tree)
+    config = read(None, base=tree, consent=consent_of(path, trust))
     config = replace(config, rounds=rounds_of(path, config.rounds, more))
     check_not_stopped(path, config.settings)
     began = build_data(config)
-    network = named_model(config.model.name, config.model.params, began)
+    network = build_model(config, began)
     data = _data(path, began, added, config.settings, config)
     data = _with(path, data, new, config.settings, network)
     made = Components(build_method(config), data, network)
@@ -119,9 +117,11 @@ def _in_python(
     model: Any,
     request: EngineRequest,
     listeners: Sequence[Listener],
+    trust: Sequence[str],
 ) -> Start:
     """A run that was made in Python."""
     settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
+    settings = with_attack(settings, consent_of(path, trust))
     settings = replace(settings, rounds=rounds_of(path, settings.rounds, more))
     check_not_stopped(path, settings)
     if federation is None:

@@ -18,7 +18,7 @@ from coterie.data.membership import identity_without, key_of
 from coterie.data.validation_split import with_validation
 from coterie.layers.privacy import check_unchanged
 from coterie.training import checkpoint, lineage
-from coterie.training.build import build_addition, build_data, named_model
+from coterie.training.build import build_addition, build_data, build_model
 from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, read_file
 from coterie.training.early_stopping import EarlyStopping
@@ -76,7 +76,7 @@ def prepared(path: Path, config: RunConfig, change: Change, say: Callable[[str],
             began = build_data(config)
             data = lineage.applied(lineage.read(path), began, partial(build_addition, config))
             joined = lineage.added_to(data, build_addition(config, tree))
-            check_fit(named_model(config.model.name, config.model.params, began), joined)
+            check_fit(build_model(config, began), joined)
             write_addition(path, data, joined, tree)
             say(f"{len(joined) - len(data)} clients added, with the ids {len(data)} to {len(joined) - 1}")
     return config

@@ -14,7 +14,7 @@ from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.model import Model
-from coterie.core.registry import METHODS, MODELS
+from coterie.core.registry import METHODS, MODELS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
@@ -26,7 +26,7 @@ from coterie.layers.attack import read_attack
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.beginning import recorded_arithmetic
-from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, named_model
+from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, build_model
 from coterie.training.config import RunConfig, read
 from coterie.training.data_record import DataRecord, Described
 from coterie.training.evaluation import client_weights, evaluate, evaluate_newcomers
@@ -40,10 +40,8 @@ from coterie.training.sampling import clients_to_evaluate, split_newcomers
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
-from coterie.training.trust import check_trust
+from coterie.training.trust import consent_of
 from coterie.training.tuned import separated, tuned
-
-TRUST = 'coterie.load(dir, trust=["{name}"]), or --trust {name} on the command line'
 
 
 def load_run(
@@ -88,17 +86,15 @@ def parts_of(
     """What a run of this machine was made of, from its configuration or as given."""
     if "data" in tree:
         given = {"method": method, "data": federation, "model": model}
-        config = _configured(path, tree, given)
-        needed = {key: value for key, value in tree.items() if key in ("method", "model") and given[key] is None}
-        check_trust(needed, trust, path, TRUST)
-        source = partial(_data, config, trust, path)
+        config = _configured(path, tree, given, trust)
+        source = partial(_data, config, path)
         said = serving_file.read(path, source)
         if federation is not None:
             federation = with_validation(Federation.of(federation), config.validation, config.seed)
             federation = as_it_is_now(path, federation, config)
         known = _known(federation, said) or _of_version_0_1(source)
         used = build_method(config) if method is None else as_method(method)
-        network = _model(known, model, lambda: named_model(config.model.name, config.model.params, known))
+        network = _model(known, model, lambda: build_model(config, known))
         settings = config.settings
     else:
         said = serving_file.read(path, None)
@@ -116,18 +112,17 @@ def _known(federation: Any, said: ServingFile | None) -> Described | None:
     return None if said is None else said.data
 
 
-def _configured(path: Path, tree: Mapping[str, Any], given: Mapping[str, object]) -> RunConfig:
+def _configured(path: Path, tree: Mapping[str, Any], given: Mapping[str, object], trust: Sequence[str]) -> RunConfig:
     """The run's configuration; what it names may be given only where the name is of the user's own code."""
-    config = read(None, base=tree)
+    config = read(None, base=tree, consent=consent_of(path, trust))
     names = {"method": config.method.name, "data": config.data.name, "model": config.model.name}
     if any(value is not None and ":" not in names[key] for key, value in given.items()):
         raise CoterieError(f"{path}: says itself what it was made of; write load(dir) alone", code="argument-conflict")
     return config
 
 
-def _data(config: RunConfig, trust: Sequence[str], path: Path, clients: int | None = None) -> Federation:
-    """The training data, built where it is needed, and only by code that may be run."""
-    check_trust({"data": config.dump()["data"]}, trust, path, TRUST)
+def _data(config: RunConfig, path: Path, clients: int | None = None) -> Federation:
+    """The training data, built where it is needed."""
     return as_it_is_now(path, build_data(config), config, clients)
 
 
@@ -170,7 +165,7 @@ def made_in_python(
     if model is not None or recorded_model is None:
         return known, used, as_model(model, known)
     own, what = separated(recorded_model)
-    return known, used, as_model(tuned(serving_file.rebuilt(MODELS, own), what), known)
+    return known, used, as_model(tuned(serving_file.rebuilt(MODELS, own), what, NO_CODE), known)
 
 
 def _read_back(path: Path, saves: Sequence[Path], parts: RunParts) -> Result[Any]:

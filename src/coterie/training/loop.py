@@ -26,6 +26,7 @@ from coterie.training.evaluation import (
     NoClientEvaluatedError,
     ScoredSplit,
     admit_joined,
+    checked_predictor,
     evaluate,
     evaluate_newcomers,
     score_elsewhere,
@@ -36,6 +37,7 @@ from coterie.training.retry import NoFurtherAttemptError, do_round
 from coterie.training.round import RoundOutcome, wait_for_clients
 from coterie.training.run_warnings import warnings_of
 from coterie.training.sampling import ClientSampler, available, roster_at
+from coterie.training.serves import serving_model
 
 State = TypeVar("State")
 
@@ -119,6 +121,7 @@ def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSamp
     progress.attempts.append(outcome.event.attempts)
     to_evaluate = sampler.to_evaluate(progress.attempts)
     event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
+    event = replace(event, serves=serving_model(checked_predictor(run.method, outcome.state)))
     progress.record(event, evaluation)
     # The line is written before the checkpoint: resuming drops a line that a crash left without one.
     run.notify(replace(event, fresh=fresh))

@@ -16,7 +16,7 @@ from coterie.core.clients import Clients, NamesData, number_of
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
-from coterie.core.registry import AFTER_TRAINING
+from coterie.core.registry import AFTER_TRAINING, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coterie.training.exported import ExportedModel
     from coterie.training.following import Following
     from coterie.training.inference import Served
+    from coterie.training.serves import Serves
 
 State = TypeVar("State")
 
@@ -113,6 +114,13 @@ class Result(Generic[State]):
         return (*found, *layers_warn(self.settings, self.history, self.known))
 
     @property
+    def serves(self) -> Serves:
+        """What serves a client (its cluster's model, one of its own, ...), since which round, and why."""
+        from coterie.training.serves import what_serves
+
+        return what_serves(self)
+
+    @property
     def following(self) -> Following | None:
         """How the method followed data that changed by round: rounds until the clusters were found again, scores since.
 
@@ -181,7 +189,7 @@ class Result(Generic[State]):
         path: a file, or a directory. format: onnx, safetensors or torch (torch.export); by the file's ending if not
         given. Scaling is inside, or beside safetensors; a model card is beside all. A file that differs is not kept.
         """
-        exported: ExportedModel = AFTER_TRAINING.find("export")(
+        exported: ExportedModel = AFTER_TRAINING.find("export", NO_CODE)(
             self, path, cluster=cluster, client=client, format=format
         )
         return exported

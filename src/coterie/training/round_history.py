@@ -14,7 +14,7 @@ from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.engines.contract import Missing
-from coterie.training.events import RoundDone
+from coterie.training.events import RoundDone, ServingModel
 
 FILE = "rounds.jsonl"
 FORMAT = 3  # of a line
@@ -29,8 +29,9 @@ def line_of(event: RoundDone) -> str:
         for usual in ("name", "rejected"):
             if not absent[usual]:
                 del absent[usual]
-    if not line["counted"]:
-        del line["counted"]
+    for optional in ("counted", "serves"):
+        if not line[optional]:
+            del line[optional]
     summary, validation = line.pop("summary") or {}, line.pop("validation")
     for scored in (summary, validation):
         if scored and scored["scores"] is None:
@@ -86,6 +87,7 @@ class _Line:
     seconds: float
     missing: tuple[Missing, ...]
     unscored: tuple[Missing, ...]
+    serves: ServingModel | None = None
 
 
 def _event(line: Any) -> RoundDone:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from coterie.core.compute import Compute, Precision
 from coterie.core.constructors import explained_call
 from coterie.core.errors import ArgumentError, CoterieError
+from coterie.core.registry import ANY_CODE
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.data.validation_split import with_validation
@@ -27,6 +28,7 @@ from coterie.training.events import Listener
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.settings import Settings, SettingsOptions
+from coterie.training.trust import with_attack
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -109,7 +111,7 @@ def run(
             "run.federation: required, but not given; write run(federation=clients), or run(method, clients)",
             code="argument-missing",
         )
-    chosen = settings_from(Settings, **settings)
+    chosen = with_attack(settings_from(Settings, **settings), ANY_CODE)
     data = with_validation(Federation.of(federation), chosen.validation, chosen.seed)
     if resume and out is not None:
         data = lineage.applied(lineage.read(Path(out)), data, None)

@@ -19,7 +19,7 @@ from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.registry import LOSSES, METHODS, MODELS, Catalogue
+from coterie.core.registry import LOSSES, METHODS, MODELS, NO_CODE, Catalogue
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord, Json
 from coterie.training.tuned import recorded
@@ -120,4 +120,4 @@ def rebuilt(catalogue: Catalogue, record: Mapping[str, Any]) -> Any:
     base = params.get("base")
     if isinstance(base, dict):
         params["base"] = rebuilt(catalogue, base)
-    return catalogue.build(name, params)
+    return catalogue.build(name, params, NO_CODE)

@@ -1,28 +1,32 @@
-"""Code that a run directory names (`module:Name`) is imported only if the user allows it: directories are shared.
-
-The author of config.yaml chooses which function of which installed module is called, with which parameters.
-"""
+"""Consent to the code that a run directory names: directories are shared, and none imports anything unless allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from coterie.core.errors import CoterieError
+from coterie.core.registry import Consent
+from coterie.training.settings import Settings
 
-CODE = ("method", "model", "data", "model.loss", "attack.kind")  # keys besides `name` that may name code
+TRUST = 'coterie.load(dir, trust=["{name}"]), or --trust {name} on the command line'
+NAMES = ("name", "loss", "kind", "other", "partition", "base", "method", "model", "data")  # keys that may name code
+
+S = TypeVar("S", bound=Settings)
 
 
-def check_trust(tree: Mapping[str, Any], trusted: Sequence[str], run_dir: Path, how: str = "--trust {name}") -> None:
-    """Raise unless every `module:Name` of a run's configuration is trusted. how: what to write instead."""
-    for key, name in named_code(tree):
-        if name not in trusted:
-            raise CoterieError(
-                f"{run_dir / 'config.yaml'}: {key}: '{name}' is code beyond this library, which would be imported and "
-                f"run. If you know it, say so: {how.format(name=name)}",
-                code="trust-needed",
-            )
+def consent_of(run_dir: Path, trust: Sequence[str], how: str = TRUST) -> Consent:
+    """To the code that a run directory names: what was said to be trusted and nothing else."""
+    return Consent(frozenset(trust), source=str(run_dir / "config.yaml"), how=how)
+
+
+def with_attack(settings: S, consent: Consent) -> S:
+    """With the function of an attack of the user's own, imported."""
+    attack = settings.attack
+    if attack is None or not isinstance(attack.kind, str) or ":" not in attack.kind:
+        return settings
+    return replace(settings, attack=replace(attack, kind=attack.attacker(consent)))
 
 
 def trust_words(tree: Mapping[str, Any]) -> str:
@@ -36,5 +40,5 @@ def named_code(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, 
         where = f"{above}{key}"
         if isinstance(value, Mapping):
             yield from named_code(value, f"{where}.")
-        elif isinstance(value, str) and ":" in value and (key == "name" or where in CODE):
+        elif isinstance(value, str) and ":" in value and key in NAMES:
             yield where, value

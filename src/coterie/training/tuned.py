@@ -14,7 +14,7 @@ from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.objective import LossFunction, Objective, as_loss
-from coterie.core.registry import LOSSES
+from coterie.core.registry import ANY_CODE, LOSSES, Consent
 from coterie.core.validation import explain
 from coterie.zoo import Architecture
 
@@ -53,7 +53,7 @@ class Tuned:
 
     def of(self, model: Model) -> Model:
         """The model with this part trained."""
-        loss = model.loss if self.loss is None else as_loss(self.loss)
+        loss = model.loss if self.loss is None else as_loss(self.loss, ANY_CODE)
         if (self.train, loss) == ("all", model.loss):
             return model
         train = model.train if self.train == "all" else self.train
@@ -66,19 +66,19 @@ def separated(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     return own, {key: value for key, value in params.items() if key in KEYS}
 
 
-def tuned(network: Any, params: Mapping[str, Any]) -> Tuned:
+def tuned(network: Any, params: Mapping[str, Any], consent: Consent) -> Tuned:
     """From the keys of a configuration."""
     try:
         adapters = TypeAdapter(Adapters).validate_python(params.get("adapters", {}))
     except ValidationError as error:
         raise explain(error, "model.adapters", Adapters) from None
-    return Tuned(network, as_train(params.get("train", "all")), adapters, _loss(params.get("loss")))
+    return Tuned(network, as_train(params.get("train", "all")), adapters, _loss(params.get("loss"), consent))
 
 
-def _loss(given: Any) -> str | Objective | None:
+def _loss(given: Any, consent: Consent) -> Any:
     """By name, or with parameters: {name: tokens, padding: 0}."""
     if given is None or isinstance(given, str):
-        return given
+        return as_loss(given, consent) if given and ":" in given else given
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise CoterieError(
             f"model.loss: {given!r}: expected a name, or {{name: ..., its parameters}}", code="config-invalid-value"
@@ -88,16 +88,16 @@ def _loss(given: Any) -> str | Objective | None:
         if own:
             raise CoterieError(f"model.loss: {given['name']} has no parameters", code="config-unknown-key")
         return str(given["name"])
-    made = as_loss(LOSSES.build(given["name"], own))
+    made = as_loss(LOSSES.build(given["name"], own, consent))
     assert not isinstance(made, str)
     return made
 
 
-def spelled(params: Mapping[str, Any]) -> dict[str, Any]:
+def spelled(params: Mapping[str, Any], consent: Consent) -> dict[str, Any]:
     """The keys of a configuration with every default written out; nothing where there are none."""
     if not params:
         return {}
-    what = tuned("", params)
+    what = tuned("", params, consent)
     return recorded(what.train, what.adapters) | ({"loss": params["loss"]} if "loss" in params else {})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import boards
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("dash", reason="the extra `dashboard` is not installed")
 
@@ -24,6 +25,8 @@ from coterie.tools.dashboard.server import protect
 from coterie.tools.dashboard.words import about_run
 from coterie.tools.report.figures import KINDS
 from coterie.tools.report.record import read_run
+from coterie.training.config import read
+from coterie.training.execute import execute
 
 NAMES = ("Ada", "Bea", "<b>Cleo", "Dora")
 
@@ -200,3 +203,20 @@ def test_what_privacy_has_cost_every_client_is_shown(tmp_path: Path) -> None:
         assert spent == pytest.approx(kept[client])
         page = get(browser, "/client", run="private", client=client).text
         assert f"<dt>privacy spent (epsilon)</dt><dd>{kept[client]:.3g}</dd>" in page
+
+
+def test_a_received_run_directory_runs_no_code_however_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(read(None, ["rounds=1", "data.partition.clients=8"]), tmp_path / "runs" / "a")
+    tree = yaml.safe_load((tmp_path / "runs" / "a" / "config.yaml").read_text())
+    tree["data"]["partition"] = {"name": "hybrid", "clients": 8, "other": "trap_of_pages:Fun"}
+    (tmp_path / "runs" / "a" / "config.yaml").write_text(yaml.safe_dump(tree))
+    (tmp_path / "trap_of_pages.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = make_app(tmp_path / "runs")
+    protect(app, "127.0.0.1")
+    browser = app.server.test_client()
+    for path in ("/client", "/cluster", "/download/model.zip", "/download/card.md", "/download/assignments.csv"):
+        get(browser, path, run="a", client=0, cluster=0, format="torch")
+    assert not (tmp_path / "ran").exists()

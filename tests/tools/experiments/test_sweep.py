@@ -19,10 +19,9 @@ from conftest import ROOT, raises
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.tools.cli.sweep import read_axis
-from coterie.tools.experiments import trial
-from coterie.tools.experiments.search_space import Axis, Choice, Metric, Range, Task, check, draw
-from coterie.tools.experiments.study import Study
-from coterie.tools.experiments.trial import Trial
+from coterie.tools.experiments import runner
+from coterie.tools.experiments import search as searching
+from coterie.tools.experiments.search import Axis, Choice, Metric, Range, Study, Task, Trial, check, draw
 from coterie.training.config import read
 from coterie.training.events import Event, Listener, RoundDone
 from coterie.training.execute import execute
@@ -69,7 +68,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any, int], f
                     listen(RoundDone(round_, 1, 1, (), 1, 0.0, None, validation=summary))
             return SimpleNamespace(summary=summary)
 
-        monkeypatch.setattr(trial, "execute", execute)
+        monkeypatch.setattr(searching, "execute", execute)
         return runs
 
     return install
@@ -307,7 +306,7 @@ def test_what_was_interrupted_goes_on_among_several(tmp_path: Path) -> None:
 
 def test_a_process_that_dies_is_a_trial_that_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     dies = ["-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
-    monkeypatch.setattr("coterie.tools.experiments.study.command", lambda *_: dies)
+    monkeypatch.setattr(runner, "COMMAND", dies)
     told: list[Trial] = []
     Study(task(), tmp_path).run(2, unwatched, told.append, 2)
     assert [(trial.state, trial.why) for trial in told] == [("fail", "killed by signal 9")] * 2
@@ -326,10 +325,10 @@ def test_a_metric_that_no_run_has_stops_several_too(tmp_path: Path) -> None:
 def test_trials_in_processes_are_pruned_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Good rates first, as the study is told; then one that is hopeless from the first round on."""
     rates = iter(["0.3"] * 5 + ["1e-9"])
-    monkeypatch.setattr("coterie.tools.experiments.study.draw", lambda *_: (f"local.lr={next(rates)}",))
     words = ("data.partition.clients=4", "local.epochs=1", "rounds=7", "method=fedavg")
     told: list[Trial] = []
     study = Study(task(RATE, words=words, prune=True), tmp_path)
+    monkeypatch.setattr("coterie.tools.experiments.search.draw", lambda *_: (f"local.lr={next(rates)}",))
     study.run(5, unwatched, told.append)
     study.run(6, unwatched, told.append, 2)
     assert [trial.state for trial in told] == ["complete"] * 5 + ["pruned"]

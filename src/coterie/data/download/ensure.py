@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from coterie.core.registry import DATASETS
+from coterie.core.registry import DATASETS, NO_CODE
 from coterie.data.download.cache import get
 from coterie.data.download.sources import Progress
 from coterie.data.download.specs import DatasetSpec
@@ -37,8 +37,8 @@ def fetch_for(data: PartitionedData, showing: Callable[[], AbstractContextManage
         params = {"name": other} if isinstance(other, str) else dict(other)
         needed.append((str(params.pop("name", "")), params))
     for name, given in needed:
-        if name in DATASETS.places and hasattr(DATASETS.find(name), "spec"):
-            spec = needed_files(DATASETS.build(name, given))
+        if name in DATASETS.places and hasattr(DATASETS.find(name, NO_CODE), "spec"):
+            spec = needed_files(DATASETS.build(name, given, NO_CODE))
             if spec is not None:
                 with showing() as tell:
                     get(spec, tell)

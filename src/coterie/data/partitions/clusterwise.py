@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
+from coterie.core.registry import DATASETS, NO_CODE, Catalogue
 from coterie.core.types import STRICT, TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
@@ -275,22 +276,21 @@ class RotatedClasses:
         return spread(data, pools, deal, rng, name, views=views, truth=truth)
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT | {"arbitrary_types_allowed": True})
 class Hybrid:
     """Hidden clusters by data set: one half of the clients has this one, the other half another (same labels)."""
 
     paper: ClassVar[str] = "Zeng et al. 2023, arXiv:2303.00897 (feature concept skew: MNIST and Fashion-MNIST)"
+    components: ClassVar[Mapping[str, Catalogue]] = {"other": DATASETS}
 
     clients: PositiveInt = 40
-    other: str | dict[str, Any] = "fashion-mnist"  # a data set: its name, or {name: ..., its parameters}
+    other: str | dict[str, Any] | Dataset | Callable[..., Any] = "fashion-mnist"  # a data set, or {name: ..., ...}
     test: TestSplit = "auto"  # a share held out, official, or auto: official where there is one, else 0.2
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Deal each evenly to its half."""
-        from coterie.core.registry import DATASETS
-
-        params = {"name": self.other} if isinstance(self.other, str) else dict(self.other)
-        other = DATASETS.build(str(params.pop("name", "")), params)()
+        other = DATASETS.named(self.other, NO_CODE)
+        other = other if isinstance(other, Dataset) else other()
         if not isinstance(other, Dataset):
             raise CoterieError(
                 f"data.partition.other: {self.other!r} has clients of its own and cannot be mixed in",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from pydantic import PositiveInt
 
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.registry import PARTITIONS
+from coterie.core.registry import NO_CODE, PARTITIONS, Catalogue
 from coterie.core.types import STRICT
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
@@ -22,15 +23,15 @@ class Subsample:
     """Some samples, drawn at random, spread over clients by another partition."""
 
     paper: ClassVar[str] = "this library"
+    components: ClassVar[Mapping[str, Catalogue]] = {"partition": PARTITIONS}
 
-    partition: str | dict[str, Any] = "iid"  # of what was drawn: its name, or {name: ..., its parameters}
+    partition: str | dict[str, Any] | Callable[..., Any] = "iid"  # of what was drawn: its name, or {name: ..., ...}
     samples: PositiveInt = 1000  # of the training set; of all samples, where there is no official test set
     test_samples: PositiveInt | None = None  # of the official test set; None: all of it
 
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         """Draw, then spread."""
-        params = {"name": self.partition} if isinstance(self.partition, str) else dict(self.partition)
-        inner = PARTITIONS.build(str(params.pop("name", "")), params)
+        inner = PARTITIONS.named(self.partition, NO_CODE)
         made: Federation = inner(drawn(data, self.samples, self.test_samples, rng), rng)
         return made
 

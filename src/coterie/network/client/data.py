@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.registry import DATASETS
+from coterie.core.registry import ANY_CODE, DATASETS, NO_CODE
 from coterie.core.yaml_text import YamlError, parse_yaml
 from coterie.data.arrays import encoded, split_at_random
 from coterie.data.dataset import Dataset
@@ -45,7 +45,7 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
     classes = params.pop("classes", None)
     if kind in ("csv", "parquet"):
         params = {"standardise": False, "standardise_y": False} | _of_columns(params)
-    made = DATASETS.build(kind, {"path": name, **params})
+    made = DATASETS.build(kind, {"path": name, **params}, NO_CODE)
     return one_client(_numbered(made(), classes), test, seed)
 
 
@@ -133,7 +133,7 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
 
 
 def _from_function(name: str, params: dict[str, Any], test: float, seed: int) -> Federation:
-    found = DATASETS.find(name)
+    found = DATASETS.find(name, ANY_CODE)
     if not callable(found):
         raise CoterieError(f"--data {name}: is a {type(found).__name__}, not a function", code="component-invalid")
     try:

@@ -26,14 +26,13 @@ from coterie.core.ensemble import Ensemble
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.core.hardware import one_thread
-from coterie.core.registry import MODELS
+from coterie.core.registry import Consent
 from coterie.data.federation import Federation
 from coterie.network.protocol.messages import ModelSpec
 from coterie.network.server.client_registry import Shape
 from coterie.training.build import named_model
 from coterie.training.data_record import DataRecord, scale_of, target_of
 from coterie.training.inference import as_inputs
-from coterie.training.trust import named_code
 
 FILE, FORMAT = "client-model.json", "coterie-client-model-1"
 
@@ -114,21 +113,9 @@ def load_client_model(directory: str | Path, *, trust: tuple[str, ...] = ()) -> 
     except (DecodeError, ValueError, TypeError, KeyError, safetensors.SafetensorError) as error:
         raise CoterieError(f"{place}: damaged ({error})", code="run-damaged") from None
     spec = said.network
-    if spec.name not in MODELS.places and spec.name not in trust:
-        raise CoterieError(
-            f"{place / FILE}: the network '{spec.name}' is code beyond this library; if you know it: "
-            f"load_client_model(dir, trust=('{spec.name}',))",
-            code="trust-needed",
-        )
     params = parse_json(spec.params)
-    for _, name in named_code({"model": {"loss": params.get("loss", "")}}):
-        if name not in trust:
-            raise CoterieError(
-                f"{place / FILE}: the loss '{name}' is code beyond this library; if you know it: "
-                f"load_client_model(dir, trust=('{name}',))",
-                code="trust-needed",
-            )
-    model = named_model(spec.name, params, Shape(tuple(spec.input_shape), data.kind, spec.outputs))
+    consent = Consent(frozenset(trust), source=str(place / FILE), how="load_client_model(dir, trust=('{name}',))")
+    model = named_model(spec.name, params, Shape(tuple(spec.input_shape), data.kind, spec.outputs), consent)
     parts = [model.replica().network for _ in range(said.networks)]
     network: nn.Module = parts[0]
     if said.networks > 1 or said.mixture:

@@ -21,7 +21,7 @@ from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.hardware import one_thread
 from coterie.core.model import Model
-from coterie.core.registry import MODELS
+from coterie.core.registry import Consent
 from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
 from coterie.network.client.local_privacy import BudgetSpentError, PrivacyGuard
@@ -43,7 +43,6 @@ from coterie.network.protocol.wire import LIMITS, Limits, Payload, encode
 from coterie.network.server.client_registry import Shape
 from coterie.training.ask import EVALUATION
 from coterie.training.build import named_model
-from coterie.training.trust import named_code
 
 
 def _together(names: tuple[str, ...] | None) -> str:
@@ -203,17 +202,7 @@ class ClientWorker:
         kept = self.store.read(request.run, request.base)
         return ({}, True) if kept is None else (kept, False)
 
-    def _check_trusted(self, name: str, what: str) -> None:
-        if name not in self.trusted:
-            raise CoterieError(
-                f"the server's {what} '{name}' is not in the catalogue and this client was not told to trust it "
-                f"(--trust {name})",
-                code="trust-needed",
-            )
-
     def _model(self, asked: ModelSpec) -> Model:
-        if asked.name not in MODELS.places:
-            self._check_trusted(asked.name, "network")
         data = self.federation
         if tuple(asked.input_shape) != data.input_shape or asked.outputs < data.outputs:
             raise CoterieError(
@@ -224,9 +213,8 @@ class ClientWorker:
         params = parse_json(asked.params)
         if not isinstance(params, dict):
             raise CoterieError("the parameters of the server's network must be a JSON object", code="wire-unexpected")
-        for _, name in named_code({"model": {"loss": params.get("loss", "")}}):
-            self._check_trusted(name, "loss")
-        model = named_model(asked.name, params, Shape(tuple(asked.input_shape), data.kind, asked.outputs))
+        consent = Consent(frozenset(self.trusted), source="the server")
+        model = named_model(asked.name, params, Shape(tuple(asked.input_shape), data.kind, asked.outputs), consent)
         if asked.loss != model.loss_name:
             raise CoterieError(
                 f"the server trains with {asked.loss}, this client's data is a {data.kind}", code="data-labels"

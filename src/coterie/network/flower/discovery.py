@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import time
@@ -85,7 +86,10 @@ def _tls(line: socket.socket, host: str, to: ServerConnection) -> str | None:
         return None  # the SuperNode says more about it
     except TimeoutError:
         return None
-    except (ssl.SSLError, ConnectionError):
+    except (ssl.SSLEOFError, ConnectionError) as error:
+        # A proxy whose server is not there, or a server with too many connections: it may come back any time.
+        raise OSError(errno.ECONNRESET, "it ends connections before TLS is agreed upon") from error
+    except ssl.SSLError:
         return (
             f"the server at {to.server} does not speak TLS, so this client does not talk to it: was it started with "
             "--insecure, or is it something else?"

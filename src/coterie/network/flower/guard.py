@@ -17,10 +17,10 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from coterie.network.audit import AuditEntry, no_audit
+from coterie.network.connections import Connections, place
 from coterie.network.flower import internals
-from coterie.network.flower.connections import HEADERS, Connections, place
 from coterie.network.flower.rates import Rates
-from coterie.network.security.audit import AuditEntry, no_audit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,8 +31,9 @@ FOR_CLIENTS = ("/v1/fleet/",)
 PARTS = ("/v1/fleet/push-object", "/v1/fleet/push-messages")  # the requests of clients that carry more than names
 SMALL = 1 << 16  # bytes of a request
 LARGE = 18 << 20  # and of one that carries a part of a message: an outline of 16 MiB at most, a chunk of 5
-PIECE = 30.0  # seconds between two pieces of a request
+PIECE = 30.0  # seconds between two pieces of a part of a message
 WHOLE = 600.0  # seconds for all of it; 30 kB/s will do
+BRIEF = 10.0  # seconds for all of any other request, and of one that no registered client has signed
 REQUESTS = 100.0  # a second that a client may send
 FAILURES = 5.0  # a second that an address may cause before it is asked for a key first
 # A header: treat this request as if it came from another machine. It is heeded from this machine only, or whoever sent
@@ -56,10 +57,11 @@ class Guard:
         requests: float = REQUESTS,
         note: Callable[[AuditEntry], None] = no_audit,
         key_header: bytes = b"",
+        connections: Connections | None = None,
     ) -> None:
         """requests: a second, from one client. note: where refusals are written down. key_header: where a client says
-        which key is its own."""
-        self.app, self.local, self.note, self.key_header = app, local, note, key_header
+        which key is its own. connections: those of clients with a registered key do not give way."""
+        self.app, self.local, self.note, self.key_header, self.connections = app, local, note, key_header, connections
         self.clients, self.failures = Rates(requests), Rates(FAILURES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +83,7 @@ class Guard:
             return
         most = await self._most(scope, path, peer)
         try:
-            body = await _read(scope, receive, most)
+            body = await _read(scope, receive, most, WHOLE if most == LARGE else BRIEF)
         except TooMuchError:
             await self._refuse(scope, receive, send, peer, f"more than {most} bytes", 413)
             return
@@ -133,10 +135,24 @@ class Guard:
         """Bytes that a request may have."""
         if not path.startswith(FOR_CLIENTS):
             return LARGE if peer in self.local else SMALL
-        if path not in PARTS:
-            return SMALL
-        keys = getattr(scope["app"].state, "enable_supernode_auth", False)
-        return LARGE if not keys or await asyncio.to_thread(has_key, scope) else SMALL
+        known = await self._signed(scope, again=path in PARTS)
+        return LARGE if known and path in PARTS else SMALL
+
+    async def _signed(self, scope: Scope, again: bool) -> bool:
+        """Whether a registered client has signed this request or, unless `again`, an earlier one of its connection."""
+        superlink = getattr(scope.get("app"), "state", None)
+        if not getattr(superlink, "enable_supernode_auth", False):
+            return True
+        connection = scope.get("client")
+        if not again and self.connections is not None and connection is not None:
+            if self.connections.is_known(tuple(connection)):
+                return True
+        elif not again:
+            return False
+        known = await asyncio.to_thread(has_key, scope)
+        if known and self.connections is not None and connection is not None:
+            self.connections.knows(tuple(connection))
+        return known
 
 
 def _is_marked(scope: Scope) -> bool:
@@ -168,13 +184,13 @@ def has_key(scope: Scope) -> bool:
         return False
 
 
-async def _read(scope: Scope, receive: Receive, most: int) -> bytes | None:
-    """The body of a request, no more of it than is allowed; None where the other side is gone."""
+async def _read(scope: Scope, receive: Receive, most: int, within: float) -> bytes | None:
+    """The body of a request, no more of it than is allowed and in time; None where the other side is gone."""
     said = dict(scope["headers"]).get(b"content-length", b"0")
     if said.isdigit() and int(said) > most:
         raise TooMuchError
     body = bytearray()
-    async with asyncio.timeout(WHOLE):
+    async with asyncio.timeout(within):
         while True:
             message = await asyncio.wait_for(receive(), PIECE)
             if message["type"] != "http.request":
@@ -207,60 +223,16 @@ def this_machine(host: str) -> tuple[str, ...]:
     return tuple(sorted({"127.0.0.1", "::1", host} - {"0.0.0.0", "::"}))
 
 
-def close_to_strangers(host: str, requests: float = REQUESTS, note: Callable[[AuditEntry], None] = no_audit) -> None:
+def close_to_strangers(
+    host: str,
+    requests: float = REQUESTS,
+    note: Callable[[AuditEntry], None] = no_audit,
+    connections: Connections | None = None,
+) -> None:
     """Put a `Guard` before the SuperLink that this process is about to become."""
     from starlette.middleware import Middleware
 
     key_header = internals.FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
     how: dict[str, Any] = {"local": this_machine(host), "requests": requests, "note": note, "key_header": key_header}
-    internals.replace("flwr.superlink.extensions", "get_middleware", lambda: (Middleware(Guard, **how),))
-
-
-def close_silent_connections(connections: Connections | None = None) -> None:
-    """Have the web server of this process close a connection that asks for nothing."""
-    from uvicorn.config import Config
-
-    load = Config.load
-
-    def loaded(config: Any) -> None:
-        load(config)
-        config.http_protocol_class = prompt(config.http_protocol_class, connections)
-
-    Config.load = loaded
-
-
-def prompt(protocol: Any, connections: Connections | None = None) -> Any:
-    """A protocol of uvicorn's that gives a connection so many seconds to say all of what it wants. (uvicorn itself
-    closes one that is silent after an answer, but waits for ever for the first request, or the rest of one.)"""
-
-    class Prompt(protocol):  # type: ignore[misc]
-        hurry: Any = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if connections is not None and self.client is not None:
-                connections.speaks(self.client, self)
-            self.give_time()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.hurry is None and self.wants_nothing():
-                self.give_time()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self.hurry is not None:
-                self.hurry.cancel()
-            super().connection_lost(exc)
-
-        def give_time(self) -> None:
-            self.hurry = self.loop.call_later(HEADERS, self.time_is_over)
-
-        def time_is_over(self) -> None:
-            self.hurry = None
-            if self.wants_nothing():
-                self.transport.close()
-
-        def wants_nothing(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
-
-    return Prompt
+    how["connections"] = connections
+    internals.extend_superlink(lambda: (Middleware(Guard, **how),))

@@ -7,8 +7,10 @@ an installed release lacks, which a test compares with the release that `coterie
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from types import ModuleType
 from typing import Any
 
 from coterie.core.errors import CoterieError
@@ -47,6 +49,7 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "flwr.supercore.run": ("RunNotRunningException",),
     "flwr.supercore.runtime": ("RuntimeHttpClient",),
     "flwr.supercore.task_identity": ("TaskIdentity",),
+    "flwr.superlink.extensions": ("_SGXT_MODULE", "get_middleware"),
     "flwr.superlink.grid.http_grid": ("HttpGrid",),
     "flwr.supernode.runtime.run_clientapp": ("pull_task_input", "push_message", "push_task_output"),
 }
@@ -54,9 +57,8 @@ HOMES: Mapping[str, tuple[str, ...]] = {
 REPLACED: Mapping[str, tuple[str, ...]] = {
     "flwr.supercore.heartbeat": ("HEARTBEAT_DEFAULT_INTERVAL", "exponential"),
     "flwr.supercore.retry.http_retry": ("MAX_RETRY_DELAY",),
-    "flwr.superlink.extensions": ("get_middleware",),
     "flwr.supernode.fleet_http_connection": ("HEARTBEAT_DEFAULT_INTERVAL",),
-    "flwr.supernode.start_client_internal": ("_pull_and_store_message", "time"),
+    "flwr.supernode.start_client_internal": ("time",),
 }
 _MODULE_OF = {name: module for module, names in HOMES.items() for name in names}
 
@@ -87,6 +89,14 @@ def replace(module: str, name: str, value: object) -> None:
     assert name in REPLACED[module]
     find(module, name)
     setattr(importlib.import_module(module), name, value)
+
+
+def extend_superlink(middleware: Callable[[], tuple[Any, ...]]) -> None:
+    """Give the SuperLink of this process middleware. It asks an extension module for it, which this one then is."""
+    name = str(find("flwr.superlink.extensions", "_SGXT_MODULE"))
+    extension = ModuleType(name)
+    extension.get_middleware = middleware  # type: ignore[attr-defined]
+    sys.modules[name] = extension
 
 
 def missing() -> list[str]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from coterie.network.flower.internals import (
     SuperExecAuthHttpInterceptor,
     exponential,
 )
-from coterie.network.flower.launcher import LOOK, NOTIFY
+from coterie.network.flower.launcher import LOOK, SIGNS
 
 BEGUN = "=== started"  # a line of a program's log
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -44,7 +44,7 @@ LAUNCHER: tuple[str, ...] = (
     "-m",
     "coterie.network.flower.launcher",
 )  # what Python is told to run a Flower program with
-WITHOUT_NOTIFIER = 0.5  # seconds between two looks for a message, without a notifier
+WITHOUT_PULSE = 0.5  # seconds between two looks for a message, without signs of life
 BEAT = 15.0  # seconds between two signs of life; Flower gives a task up after about a minute
 
 
@@ -78,19 +78,29 @@ def secret_file(folder: Path) -> Path:
     return file
 
 
-class MessageNotifier:
-    """Wakes the client when its SuperNode has received a message, so that it need not poll."""
+class Pulse:
+    """The signs of life of a SuperNode: one for every request that the server has answered. They also wake the client,
+    which then looks for a message."""
 
-    def __init__(self, end: int | None) -> None:
+    def __init__(self, end: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         """end: the end of a pipe to read from; None on systems where a process cannot inherit the other one."""
-        self._end = end
+        self._end, self._clock = end, clock
+        self._last = clock()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last sign; 0 where there can be none."""
+        return 0.0 if self._end is None else self._clock() - self._last
 
     def wait(self, seconds: float) -> None:
-        """Until a message has come, or so many seconds."""
+        """Until there is a sign of life, or so many seconds."""
         if self._end is None:
-            time.sleep(min(seconds, WITHOUT_NOTIFIER))
-        elif select.select([self._end], [], [], seconds)[0] and not os.read(self._end, 1 << 16):
-            self.close()  # the other end is closed
+            time.sleep(min(seconds, WITHOUT_PULSE))
+        elif select.select([self._end], [], [], seconds)[0]:
+            if os.read(self._end, 1 << 16):
+                self._last = self._clock()
+            else:
+                self.close()  # the other end is closed
 
     def close(self) -> None:
         """Close the pipe."""
@@ -99,13 +109,13 @@ class MessageNotifier:
             self._end = None
 
 
-def start_supernode(command: Sequence[str], home: Path, look: float) -> tuple[subprocess.Popen[bytes], MessageNotifier]:
-    """Start a SuperNode, with the notifier of its messages. look: seconds between two checks for a message."""
+def start_supernode(command: Sequence[str], home: Path, look: float) -> tuple[subprocess.Popen[bytes], Pulse]:
+    """Start a SuperNode, with its signs of life. look: seconds between two checks for a message."""
     if os.name == "nt":
-        return start(command, home, {LOOK: str(look)}), MessageNotifier(None)
+        return start(command, home, {LOOK: str(look)}), Pulse(None)
     here, there = os.pipe()
     try:
-        return start(command, home, {LOOK: str(look), NOTIFY: str(there)}, (there,)), MessageNotifier(here)
+        return start(command, home, {LOOK: str(look), SIGNS: str(there)}, (there,)), Pulse(here)
     except BaseException:
         os.close(here)
         raise

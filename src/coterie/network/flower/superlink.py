@@ -21,6 +21,7 @@ import httpx
 
 from coterie.core.errors import CoterieError
 from coterie.core.termination import Interruption
+from coterie.network.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.flower import guard, processes
 from coterie.network.flower.grid_transport import FlowerTransport, LinkDownError
 from coterie.network.flower.internals import (
@@ -47,7 +48,6 @@ from coterie.network.flower.internals import (
 )
 from coterie.network.flower.launcher import AUDIT, CONNECTIONS, REQUESTS
 from coterie.network.flower.processes import Address
-from coterie.network.security.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.security.certificates import ServerFiles, server_files
 from coterie.network.security.issuing import public_pem
 from coterie.network.security.key_files import check_not_shared
@@ -95,6 +95,7 @@ class SuperLink:
     process: subprocess.Popen[bytes]
     secret: bytes
     note: Callable[[AuditEntry], None] = no_audit
+    say: Callable[[str], None] = lambda _: None
     names: dict[str, str] = field(default_factory=dict)  # of the registered clients, by public key
 
     def register(self) -> Mapping[str, str]:
@@ -109,7 +110,9 @@ class SuperLink:
                 self.note(AuditEntry("key-added", client=name))
         gone = {key: name for key, name in self.names.items() if key not in new}
         for name in gone.values():
-            self.note(AuditEntry("key-removed", "revoked, replaced or expired", client=name))
+            why = "replaced" if name in new.values() else "revoked, or it has expired"
+            self.note(AuditEntry("key-removed", why, client=name))
+            self.say(f"client '{name}': its key was {why}; it is refused from now on")
         # A SuperLink remembers a removed key for good. Where none is left, somebody may have moved the directory.
         if new and (gone or not self.names):
             self._remove_others(new)
@@ -181,7 +184,11 @@ class SuperLink:
 
 @contextmanager
 def running_superlink(
-    at: ServerEndpoint, home: Path, limits: Network | None = None, audit: AuditLog | None = None
+    at: ServerEndpoint,
+    home: Path,
+    limits: Network | None = None,
+    audit: AuditLog | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[SuperLink]:
     """A SuperLink, ended afterwards."""
     limits = limits or Network()
@@ -202,7 +209,7 @@ def running_superlink(
     try:
         processes.wait_for_port(process, at.address, home, "flower-superlink", START)
         check_guard(at.address)
-        yield SuperLink(at, home, process, secret.read_bytes(), no_audit if audit is None else audit.note)
+        yield SuperLink(at, home, process, secret.read_bytes(), no_audit if audit is None else audit.note, say)
     finally:
         processes.stop(process)
         secret.unlink(missing_ok=True)
@@ -293,7 +300,7 @@ def _listening(
     config: ServerConfig, at: ServerEndpoint, home: Path, say: Callable[[str], None], audit: AuditLog | None = None
 ) -> Iterator[tuple[Transport, Callable[[], dict[str, str]] | None]]:
     """A SuperLink with a run on it: the transport, and the names of clients by their keys, where keys are used."""
-    with running_superlink(at, home, config.network, audit) as link:
+    with running_superlink(at, home, config.network, audit, say) as link:
         names = link.register()
         say(f"listening on {at.host}:{at.port}" + (f", {len(names)} keys known" if at.certs else ", WITHOUT TLS"))
         with link.grid(link.begin(), min(max(config.network.deadline, CALL[0]), CALL[1])) as grid:

@@ -19,7 +19,7 @@ from coterie.network.client.worker import ClientWorker
 from coterie.network.flower import processes
 from coterie.network.flower.discovery import ServerConnection, find
 from coterie.network.flower.internals import SubStatus, pull_task_input, push_message, push_task_output
-from coterie.network.flower.processes import AcquiredTask, Address, MessageNotifier
+from coterie.network.flower.processes import AcquiredTask, Address, Pulse
 from coterie.network.flower.records import from_records, to_records
 from coterie.network.protocol.messages import Refusal
 from coterie.network.protocol.wire import Payload, WireError, encode
@@ -27,7 +27,10 @@ from coterie.network.protocol.wire import Payload, WireError, encode
 __all__ = ["ServerConnection", "run_client"]
 
 PROGRAM, TASK = "flower-supernode", "flwr-clientapp"
-POLL = 2.0  # seconds between two checks for a message, if the SuperNode does not notify
+POLL = 2.0  # seconds between two checks for a message, without a sign of the SuperNode
+# Seconds without a request that the server answered, after which a SuperNode is started again: longer than any single
+# request may take (see `guard.WHOLE`).
+SILENCE = 660.0
 ACTIVE = 60.0  # seconds a server has at least to admit a client after accepting its connection
 AGAIN = 3.0  # seconds before a SuperNode is started again
 LINGER = 3.0  # seconds, and those between two looks, in which a SuperNode takes the last answer to the server
@@ -61,14 +64,14 @@ def run_client(
     while True:
         find(to, patience, say)
         secret = _fresh_secret(home)
-        process, notifier = processes.start_supernode(_command(to, at, secret), home, to.look)
+        process, pulse = processes.start_supernode(_command(to, at, secret), home, to.look)
         try:
             processes.wait_for_port(process, at, home, PROGRAM, START)
             admission = _Admission(home, to.server, max(patience, ACTIVE))
-            answered = _answer(process, at, secret.read_bytes(), worker, notifier, admission, to.look + LINGER)
+            answered = _answer(process, at, secret.read_bytes(), worker, pulse, admission, to.look + LINGER)
         finally:
             processes.stop(process)
-            notifier.close()
+            pulse.close()
             secret.unlink(missing_ok=True)
         if _has_left(worker, to, say):
             return
@@ -139,7 +142,7 @@ def _answer(
     at: Address,
     secret: bytes,
     worker: ClientWorker,
-    notifier: MessageNotifier,
+    pulse: Pulse,
     admission: _Admission,
     linger: float,
 ) -> int:
@@ -149,6 +152,9 @@ def _answer(
     with processes.talking(at, PATIENCE, *processes.for_tasks(secret)) as client:
         while process.poll() is None and time.monotonic() < over:
             admission.check()
+            if pulse.silence > SILENCE:
+                worker.say(f"the SuperNode has not reached the server for {SILENCE:g} s; ending it")
+                break
             if over == math.inf and (worker.refused is not None or worker.spent is not None):
                 over = time.monotonic() + linger
             with suppress(httpx.HTTPError):  # the SuperNode has ended, or is about to
@@ -157,7 +163,7 @@ def _answer(
                     # A thread of its own: the message of a run that died in between is waited for for hours, in vain.
                     threading.Thread(target=handler.serve, args=(taken,), daemon=True).start()
                     continue
-            notifier.wait(POLL)
+            pulse.wait(POLL)
     return handler.served
 
 

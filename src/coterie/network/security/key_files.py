@@ -15,15 +15,15 @@ UNTIL = "valid-until"  # beside a client's key; without it (made by an earlier v
 OTHERS = stat.S_IRWXO | stat.S_IWGRP  # a group may read: that is how containers are given their keys
 
 
-def check_private(key: Path) -> Path:
-    """Refuse a private key that others can read or replace; returns it."""
-    if os.name != "nt" and stat.S_IMODE(key.stat().st_mode) & OTHERS:
+def check_private(secret: Path, what: str = "a private key") -> Path:
+    """Refuse a secret that others can read or replace; returns it."""
+    if os.name != "nt" and stat.S_IMODE(secret.stat().st_mode) & OTHERS:
         raise CoterieError(
-            f"{key}: a private key that others can read or replace is not used; chmod 600 {key}, and make a new key if "
+            f"{secret}: {what} that others can read or replace is not used; chmod 600 {secret}, and make a new one if "
             "somebody may have read it",
             code="file-exposed",
         )
-    return key
+    return secret
 
 
 def check_not_shared(directory: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coterie.core.naming import client_name
+from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Hello, Refusal
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode
-from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.bans import Bans
 from coterie.network.server.client_registry import ClientRegistry, describe_kinds
 from coterie.network.server.config import Network

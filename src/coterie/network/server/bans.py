@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.wire import WireError
-from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.client_registry import ClientRegistry
 
 

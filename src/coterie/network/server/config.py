@@ -6,16 +6,17 @@ import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from pydantic import Field, InstanceOf, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
 from coterie.core.constructors import dataclass as validated
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
+from coterie.core.registry import NO_CODE, Consent
 from coterie.core.types import STRICT, ShareAboveZero
 from coterie.core.validation import explain
-from coterie.training.config import Named, Tree, change, named_values, read_file
+from coterie.training.config import Named, Tree, change, checked, consent_to, named_values, read_file
 from coterie.training.settings import Settings
 
 SECURE = "secure_aggregation"  # asked for by name, it is refused with the reason: nobody should believe to have it
@@ -64,6 +65,7 @@ class ServerConfig(Settings):
     method: Named = Named(name="halves")
     local: Local = Local(epochs=5, batch=8, lr=0.1)
     network: Network = Network()
+    consent: Annotated[InstanceOf[Consent], Field(exclude=True)] = NO_CODE  # to import what it names; no file has it
 
     @property
     def settings(self) -> Settings:
@@ -76,19 +78,25 @@ class ServerConfig(Settings):
         return out
 
 
-def read(file: Path | None, words: Sequence[str] = (), base: Mapping[str, Any] | None = None) -> ServerConfig:
+def read(
+    file: Path | None,
+    words: Sequence[str] = (),
+    base: Mapping[str, Any] | None = None,
+    consent: Consent = NO_CODE,
+) -> ServerConfig:
     """The configuration of a file, changed by `key=value` words. A file for `coterie run` will do: its data and engine
     are those of a simulation, and left out."""
     tree = copy.deepcopy(dict(base)) if base is not None else ServerConfig().dump()
+    consent = consent_to(file, words, consent)
     if file is not None:
         given = named_values(read_file(file))
         _refuse_drift(given, words)
         tree |= {k: v for k, v in given.items() if k not in OF_SIMULATIONS}
     _refuse_drift({}, words)
-    change(tree, words)
+    change(tree, words, consent)
     _refuse_secure_aggregation(tree)
     try:
-        config = TypeAdapter(ServerConfig).validate_python(tree)
+        config = TypeAdapter(ServerConfig).validate_python(checked(tree) | {"consent": consent})
     except ValidationError as error:
         raise explain(error, "", ServerConfig) from None
     usual = Settings()

@@ -20,6 +20,7 @@ from coterie.core.naming import client_name
 from coterie.core.tasks import Evaluate, Task
 from coterie.core.termination import Interruption
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
+from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import (
     PROTOCOL,
     FrozenWanted,
@@ -29,7 +30,6 @@ from coterie.network.protocol.messages import (
 )
 from coterie.network.protocol.per_client import answer_limits, check_answers, for_client
 from coterie.network.protocol.wire import Limits, Payload, WireError, encode
-from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.admission import Admission
 from coterie.network.server.announced import check_size
 from coterie.network.server.bans import Bans, UnableError

@@ -12,14 +12,14 @@ from coterie.core.model import Model
 from coterie.core.termination import Interruption
 from coterie.layers.privacy import check_with_clients
 from coterie.methods.fedavg import FedAvg
+from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.protocol.messages import model_spec
-from coterie.network.security.audit import AuditEntry, no_audit
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import ServerConfig
 from coterie.network.server.engine import NetworkEngine
 from coterie.network.transport import Transport
 from coterie.training.assembly import EngineRequest, Output, assemble
-from coterie.training.build import build_method, method_and_model, named_model
+from coterie.training.build import build_method, build_model, method_and_model
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.loop import train
@@ -80,7 +80,7 @@ def _model(engine: NetworkEngine, config: ServerConfig) -> Model:
     shape = engine.registry.shape
     if shape is None:
         raise CoterieError("no client has said what its data looks like", code="clients-absent")
-    model = named_model(config.model.name, config.model.params, shape)
+    model = build_model(config, shape)
     engine.network = model_spec(config.model, shape, model)
     engine.frozen = partial(model.layout.frozen_bytes, model.blueprint)
     return model

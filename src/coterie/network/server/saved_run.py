@@ -14,27 +14,28 @@ from coterie.client.memory import Memory
 from coterie.core.cohort import Roster
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.registry import Consent
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.engines.contract import ERRORS
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.network.server.config import read
 from coterie.training import checkpoint
-from coterie.training.build import build_method, named_model
+from coterie.training.build import build_method, build_model
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
 
 
-def load_network_run(path: Path, tree: Mapping[str, Any], saves: Sequence[Path]) -> Result[Any]:
+def load_network_run(path: Path, tree: Mapping[str, Any], saves: Sequence[Path], consent: Consent) -> Result[Any]:
     """The run as of its last checkpoint; clients' scores are those of its last evaluation."""
-    config, registry = read(None, base=tree), ClientRegistry.read(path)
+    config, registry = read(None, base=tree, consent=consent), ClientRegistry.read(path)
     if registry.shape is None:
         raise CoterieError(
             f"{path}: has no members.json, so nobody knows what its clients' data looks like", code="run-damaged"
         )
     method = with_rates(build_method(config), recorded(path))
-    model = named_model(config.model.name, config.model.params, registry.shape)
+    model = build_model(config, registry.shape)
     ids = torch.arange(len(registry))
     template = method.init(model, Roster(ids, registry.sizes(ids)), generator(config.seed, Purpose.INIT))
     mine = belongs(method, model, registry, config.settings)

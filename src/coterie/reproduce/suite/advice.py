@@ -19,8 +19,8 @@ INTRODUCTION = """\
 
 Written by `coterie reproduce --report` from [the suite](suite.md): every number and every order below is computed from
 its runs on {federations} of {all} federations, on which every contender was run, with {seeds}. Scores are accuracies in
-percent (100 R² for the regression), and all methods had the same budget of local steps. Half of the federations were
-used to develop Halves; *held out* counts the others alone.
+percent (100 R² for the regression), and all methods had the same budget of local steps. The first half of the
+federations was used to develop Halves; *second half* counts the others alone, which [were seen too](suite.md).
 
 If you do not know what kind of clients you have, you need not choose: [`coterie inspect`](inspect.md) says whether they
 form groups before anything is trained, and [`halves`](halves.md), the default of `coterie run`, measures it as it goes.
@@ -82,13 +82,13 @@ def _section(kind: Kind, cases: Sequence[OnCase]) -> list[str]:
     if not cases:
         return [*lines, "Nothing was run yet.", ""]
     scores = _means(cases)
-    held = _means([one for one in cases if one.half == "held-out"])
+    second = _means([one for one in cases if one.half == "held-out"])
     first, *_ = blind = [name for name in _by_score(scores) if name in NOT_TOLD]
     lines += [_sentence(scores, blind, first), "", f"{', '.join(one.case.name for one in cases)}:", ""]
-    lines += ["| method | told | mean score | held out |", "|---|---|---|---|"]
+    lines += ["| method | told | mean score | second half |", "|---|---|---|---|"]
     for name in _by_score(scores):
         told = "" if name in NOT_TOLD else "the truth"
-        lines.append(f"| {name} | {told} | {scores[name]:.1f} | {f'{held[name]:.1f}' if name in held else ''} |")
+        lines.append(f"| {name} | {told} | {scores[name]:.1f} | {f'{second[name]:.1f}' if name in second else ''} |")
     return [*lines, ""]
 
 

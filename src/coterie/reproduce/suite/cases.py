@@ -1,16 +1,18 @@
-"""The suite's federations, fixed before any method was tuned on them: half to develop on, half to report.
+"""The suite's federations, fixed before any method was tuned on them: a half to develop on, and one to report.
 
 Learning rates and sizes are ordinary ones; rounds were chosen by time alone. No accuracy was looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from coterie.reproduce.cell import Tree
 
 Half: TypeAlias = Literal["development", "held-out"]
+SHOWN: Mapping[Half, str] = {"development": "first half", "held-out": "second half, seen"}  # as pages call them
 SEEDS = 3
 LAST = 3  # rounds at the end that a score is the mean of
 

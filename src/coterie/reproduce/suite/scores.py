@@ -26,7 +26,7 @@ class Seen:
     score: float
     clusters: int
     ari: float | None
-    seconds: float
+    processor: float | None  # seconds; None where only the time that passed is known
 
 
 def seen(outcome: Outcome, case: Case) -> Seen:
@@ -38,13 +38,13 @@ def seen(outcome: Outcome, case: Case) -> Seen:
         score=max(score, 0.0) if math.isfinite(score) else 0.0,
         clusters=int(outcome.column("clusters")[-1]),
         ari=float(ari[-1]) if len(ari) and math.isfinite(ari[-1]) else None,
-        seconds=outcome.seconds,
+        processor=outcome.processor,
     )
 
 
 @dataclass(frozen=True)
 class OnCase:
-    """All that was run on one federation, by contender and seed."""
+    """What was run on one federation, by contender and seed. Everyone in it has the same seeds."""
 
     half: Half
     case: Case
@@ -52,13 +52,14 @@ class OnCase:
     expected: tuple[str, ...]  # contenders that are run here
 
     def seeds(self, *contenders: str) -> list[int]:
-        """The seeds that each of these has; without any named, that every contender has that was run at all."""
-        each = [set(self.runs.get(name, {})) for name in contenders or self.runs]
-        return sorted(set.intersection(*each)) if each else []
+        """The seeds that all have; none if one of the named contenders was not run."""
+        if not self.runs or not set(contenders) <= set(self.runs):
+            return []
+        return sorted(next(iter(self.runs.values())))
 
     def mean(self, contender: str) -> float:
-        """The mean score over the seeds that all have: only these are compared."""
-        return float(np.mean([self.runs[contender][seed].score for seed in self.seeds()]))
+        """The mean score over the seeds."""
+        return float(np.mean([run.score for run in self.runs[contender].values()]))
 
     def best(self) -> str:
         """The contender with the highest mean score; the first of equals."""
@@ -67,13 +68,16 @@ class OnCase:
     def below(self, contender: str, other: str) -> tuple[float, float]:
         """How far a contender is below another on average, and the standard error of it (0 for a single seed)."""
         mine, theirs = self.runs[contender], self.runs[other]
-        apart = np.array([theirs[seed].score - mine[seed].score for seed in self.seeds(contender, other)])
+        apart = np.array([theirs[seed].score - mine[seed].score for seed in self.seeds()])
         error = float(apart.std(ddof=1)) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
         return float(apart.mean()), error
 
 
 def read(results: Outcomes, runs: Mapping[str, Run], contenders: Sequence[Contender] = CONTENDERS) -> list[OnCase]:
-    """Everything there is of these contenders. runs: those of the table, by the name of their cell."""
+    """What there is of these contenders, over the seeds that they share. runs: the table's, by the name of their cell.
+
+    The best tau of StoCFL takes five runs. Where they have fewer seeds than the others share, it is left out.
+    """
     return [_on_case(half, case, results, runs, contenders) for half, case in CASES]
 
 
@@ -87,11 +91,13 @@ def _on_case(
         if outcomes:
             found[name] = {outcome.seed: seen(outcome, case) for outcome in outcomes}
     expected = tuple(name for name in here if name not in STOCFL or name in NOT_TOLD)
-    if set(STOCFL) <= set(found):
-        best = max(STOCFL, key=lambda name: np.mean([one.score for one in found[name].values()]))
-        found[BEST_TAU] = found[best]
-    kept = {name: by_seed for name, by_seed in found.items() if name in EVERY}
-    return OnCase(half, case, kept, (*expected, BEST_TAU))
+    compared = [set(found[name]) for name in expected if name in found]
+    shared = set.intersection(*compared) if compared else set()
+    kept = {name: found[name] for name in expected if name in found}
+    if shared and all(shared <= set(found.get(name, {})) for name in STOCFL):
+        kept[BEST_TAU] = max((found[name] for name in STOCFL), key=lambda tau: np.mean([tau[s].score for s in shared]))
+    same = {name: {seed: by_seed[seed] for seed in shared} for name, by_seed in kept.items()}
+    return OnCase(half, case, same if shared else {}, expected)
 
 
 def mean_ranks(cases: Sequence[OnCase]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from coterie.reproduce.cell import Checked, Outcomes, Run
-from coterie.reproduce.suite.cases import SEEDS, Half
+from coterie.reproduce.suite.cases import SEEDS, SHOWN, Half
 from coterie.reproduce.suite.scores import OnCase, mean_ranks, read
 
 OURS = "halves"
@@ -86,12 +86,12 @@ def _checked(
     """Judged when everything it needs was run; before that, what is known so far is said. ready: how many seeds."""
     done = [one for one in cases if ready(one)]
     if not done:
-        return Checked(f"{half}: {text}", None, "")
+        return Checked(f"{SHOWN[half]}: {text}", None, "")
     holds, note = judge(done)
     if sum(map(ready, done)) < SEEDS * len(cases):
         runs = f"{len(done)} of {len(cases)} federations, {min(map(ready, done))} of {SEEDS} seeds"
-        return Checked(f"{half}: {text}", None, f"so far, on {runs}: {note}")
-    return Checked(f"{half}: {text}", holds, note)
+        return Checked(f"{SHOWN[half]}: {text}", None, f"so far, on {runs}: {note}")
+    return Checked(f"{SHOWN[half]}: {text}", holds, note)
 
 
 # ------------------------------------------------------------------------------------------------ what is judged

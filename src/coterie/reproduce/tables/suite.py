@@ -1,4 +1,4 @@
-"""The frozen suite: federations of every kind, the same budget for all contenders, half of it held out."""
+"""The frozen suite: federations of every kind, the same budget for all contenders, in two halves."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def _newer_cells() -> tuple[Cell, ...]:
 
 
 PROTOCOL = (
-    "24 federations, 12 of them to develop on and 12 held out; list, budgets and seeds were fixed before Halves was "
-    "run on any. Per federation every contender has the same model, rounds, clients per round and local steps per "
-    "visit and trained model. Score: accuracy in percent, for regression 100 R2 (at least 0), each client counting the "
-    "same, mean over the last three rounds."
+    "24 federations, 12 of them to develop on and 12 that were held out until Halves was first run on them; list, "
+    "budgets and seeds were fixed before that. Per federation every contender has the same model, rounds, clients per "
+    "round and local steps per visit and trained model. Score: accuracy in percent, for regression 100 R2 (at least "
+    "0), each client counting the same, mean over the last three rounds."
 )
 _CELLS, _NEWER = _cells(), _newer_cells()
 RUNS = {cell.name: cell.run for cell in _CELLS}

@@ -8,7 +8,8 @@ from typing import Any
 from coterie.serving.api.limits import Limits
 from coterie.serving.api.problems import RequestError
 
-LINGER = 1.0  # seconds in which the rest of a body that is too large is thrown away, so that the answer is heard
+# The rest of a body that is too large is thrown away, so that the answer is heard: for so many seconds and bytes.
+LINGER, REST = 1.0, 1 << 20
 
 
 async def read_body(request: Any, limits: Limits) -> bytes:
@@ -45,10 +46,13 @@ async def _collected(request: Any, limits: Limits) -> bytes:
 
 
 async def _drained(stream: Any) -> None:
+    left = REST
     try:
         async with asyncio.timeout(LINGER):
-            async for _ in stream:
-                pass
+            async for part in stream:
+                left -= len(part)
+                if left < 0:
+                    return
     except TimeoutError:
         return
 

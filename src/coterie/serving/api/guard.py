@@ -26,7 +26,7 @@ class Guard:
     def __init__(self, app: App, metrics: Metrics, token: str | None, local: bool) -> None:
         """local: only this machine can reach the service, so requests must call it by a local name."""
         self.app, self.metrics, self.local = app, metrics, local
-        self._token = None if token is None else f"Bearer {token}".encode()
+        self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,7 +59,8 @@ class Guard:
             )
         if self._token is None or scope["path"] in OPEN:
             return None
-        if hmac.compare_digest(headers.get(b"authorization", b""), self._token):  # in constant time
+        scheme, _, given = headers.get(b"authorization", b"").strip().partition(b" ")
+        if hmac.compare_digest(given.strip(), self._token) and scheme.lower() == b"bearer":  # in constant time
             return None
         return RequestError(
             "a token is required: send the header 'Authorization: Bearer TOKEN'",

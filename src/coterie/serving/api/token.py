@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coterie.core.errors import CoterieError
+from coterie.network.security.key_files import check_private
 from coterie.serving.address import is_local
 
 VARIABLE = "COTERIE_API_TOKEN"
@@ -22,6 +23,8 @@ def read_token(host: str, file: Path | None, environment: Mapping[str, str] = os
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise CoterieError(f"--token-file {file}: cannot be read ({why})", code="option-invalid") from None
+    if file is not None:
+        check_private(file, "a token")
     if text is None:
         if is_local(host):
             return None

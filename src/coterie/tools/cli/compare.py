@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shlex
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.core import processes
 from coterie.core.errors import CoterieError
-from coterie.tools.cli.options import AsJson
+from coterie.core.formatting import decimals, fixed, listing
+from coterie.tools.cli.options import AsJson, Trust
+from coterie.tools.experiments import runner
 from coterie.training.trust import named_code
 
 BESIDE = 60  # columns of a terminal that a bar takes up, without the names of runs
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
 
-    from coterie.tools.cli.comparison import Compared
-    from coterie.tools.experiments.grid import Cell, Grid, Planned
+    from coterie.tools.experiments.grid import Cell, Grid, Outcome, Planned
+    from coterie.tools.report.ranking import Spread
 
 
 GridWords = Annotated[
@@ -46,6 +47,7 @@ GridOut = Annotated[
 def compare(
     words: GridWords = None,
     out: GridOut = None,
+    trust: Trust = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each; as many as cores.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,12 +58,13 @@ def compare(
     from rich.console import Console
 
     from coterie.core.hardware import cores
+    from coterie.core.registry import Consent
     from coterie.tools.experiments.grid import plan, state_of
     from coterie.training.config import split_words
     from coterie.training.run_directory import free_directory
 
     stderr = Console(stderr=True, quiet=as_json)
-    grid = plan(*split_words(words or []))
+    grid = plan(*split_words(words or []), Consent(frozenset(trust or ())))
     place = out or free_directory("compare")
     states = {run: state_of(run, place) for run in grid.runs}
     for note in grid.notes:
@@ -96,11 +99,10 @@ def _show(rows: Sequence[Compared], place: Path, report: Path | None) -> None:
     from rich.console import Console
 
     from coterie.tools.cli import console
-    from coterie.tools.cli.comparison import comparison
 
     stdout = Console()
     if any(row.outcomes for row in rows):
-        stdout.print(comparison(rows))
+        stdout.print(Comparison(rows))
     for row in rows:
         for ended in row.outcomes:
             console.warned(ended.warnings, stdout, f"{row.name}, seed {ended.seed}")
@@ -123,35 +125,31 @@ class Progress:
 
 def carry_out(
     runs: Sequence[Planned], out: Path, at_once: int, tell: Callable[[Progress], None] = lambda _: None
-) -> list[processes.Failed[Planned]]:
-    """Each run in a process of its own; one that fails does not stop the others."""
+) -> list[runner.Failed[Planned]]:
+    """Runs a few at a time, each in one of as many processes; one that fails does not stop the others."""
     behind = 0
 
-    def look(so_far: processes.Look[Planned]) -> None:
+    def look(so_far: runner.Look[Planned]) -> None:
         nonlocal behind
         behind += sum(run.config.rounds for run, _ in so_far.ended)
         rounds = behind + sum(_rounds(run, out) for run in so_far.at)
         ended = tuple(f"{_title(run)}: {'failed' if why else 'done'}" for run, why in so_far.ended)
         tell(Progress(so_far.done, len(runs), rounds, ended, tuple(_title(run) for run in so_far.at)))
 
-    with tempfile.TemporaryDirectory() as asked:
-        return processes.carry_out(
-            runs, lambda run: processes.start(run, _command(run, out, Path(asked)), at_once), at_once, look
-        )
+    return runner.carry_out(runs, lambda run: _request(run, out), at_once, look)
 
 
-def _command(run: Planned, out: Path, asked: Path) -> list[str]:
-    import yaml
-
-    path = run.path(out)
-    words = ["--resume", str(path)]
-    for _, name in named_code(run.config.dump()):  # what this command was told to run, it may go on with
-        words += ["--trust", name]
-    if not (path / "config.yaml").is_file():
-        file = asked / f"{len(list(asked.iterdir()))}.yaml"
-        file.write_text(yaml.safe_dump(run.config.dump(), sort_keys=False), encoding="utf-8")
-        words = [str(file), "--out", str(path)]
-    return ["-m", "coterie.tools.cli.main", "run", *words, "--json"]
+def _request(run: Planned, out: Path) -> runner.Request:
+    tree = run.config.dump()
+    trust = [name for _, name in named_code(tree)]  # what this command was told to run, it may go on with
+    beside = run.config.consent.beside
+    return {
+        "kind": "run",
+        "path": str(run.path(out)),
+        "tree": tree,
+        "trust": trust,
+        "beside": None if beside is None else str(beside),
+    }
 
 
 def _rounds(run: Planned, out: Path) -> int:
@@ -163,10 +161,7 @@ def _title(run: Planned) -> str:
     return f"{run.cell.title} seed {run.seed}"
 
 
-# ------------------------------------------------------------------------------------------------- what is shown
-
-
-def _carry_out(runs: Sequence[Planned], out: Path, at_once: int, stderr: Console) -> list[processes.Failed[Planned]]:
+def _carry_out(runs: Sequence[Planned], out: Path, at_once: int, stderr: Console) -> list[runner.Failed[Planned]]:
     from filelock import FileLock, Timeout
 
     if not runs:
@@ -218,8 +213,7 @@ def _fetch(grid: Grid, stderr: Console) -> None:
         fetch_for(config.data, partial(progress, stderr))
 
 
-def _compared(grid: Grid, out: Path, failed: Sequence[processes.Failed[Planned]]) -> list[Compared]:
-    from coterie.tools.cli.comparison import Compared
+def _compared(grid: Grid, out: Path, failed: Sequence[runner.Failed[Planned]]) -> list[Compared]:
     from coterie.tools.experiments.grid import alone_of, outcome_of
 
     lost = {one.job for one in failed}
@@ -234,7 +228,7 @@ def _compared(grid: Grid, out: Path, failed: Sequence[processes.Failed[Planned]]
     ]
 
 
-def _note_failures(failed: Sequence[processes.Failed[Planned]], out: Path) -> None:
+def _note_failures(failed: Sequence[runner.Failed[Planned]], out: Path) -> None:
     """Each run's directory says that it failed and why, also where the run ended before it had one."""
     import yaml
 
@@ -277,17 +271,19 @@ def _report(grid: Grid, out: Path, stderr: Console) -> Path | None:
 
 
 def _document(
-    out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[processes.Failed[Planned]]
+    out: Path, report: Path | None, rows: Sequence[Compared], failed: Sequence[runner.Failed[Planned]]
 ) -> dict[str, Any]:
     from coterie.tools.cli import console
-    from coterie.tools.cli.comparison import spreads
 
+    conclusion = Conclusion.of(rows)
     return {
         "out": str(out),
         "report": None if report is None else str(report),
+        "conclusion": conclusion.words,
         "cells": [
             {
                 "name": row.name,
+                "as_good_as_the_best": i == conclusion.best or i in conclusion.as_good,
                 "mean": {key: spread.mean for key, spread in spreads(row).items()},
                 "std": {key: spread.std for key, spread in spreads(row).items()},
                 "runs": [
@@ -299,7 +295,191 @@ def _document(
                     for one in row.outcomes
                 ],
             }
-            for row in rows
+            for i, row in enumerate(rows)
         ],
         "failed": [{"run_dir": str(one.job.path(out)), "why": one.why} for one in failed],
     }
+
+
+# ------------------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of a comparison: what was run, with how many seeds, and what those that ended found."""
+
+    name: str
+    seeds: int
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a comparison."""
+
+    key: str
+    title: str
+    factor: int = 1
+    better: Callable[[Sequence[float]], float] | None = None  # max or min, where one end is better
+    digits: int | None = None  # decimals; None: as many as tell the values of the column apart
+
+
+ALONE = ("gain", "worse")  # columns that need a run of the method `local`
+EXPLAINED = "gain, worse: over clients alone (the method local), and the share of clients that fare worse than alone"
+HINT = "gain, worse: against clients alone; needs a run of the method local with the same settings: method=...,local"
+COLUMNS = (
+    Column("loss", "loss", better=min),
+    Column("r2", "R2", better=max),
+    Column("accuracy", "accuracy %", 100, max, 1),
+    Column("macro_f1", "macro-F1 %", 100, max, 1),
+    Column("worst_decile", "worst 10 %", 100, max, 1),
+    Column("gain", "gain", 100, max, 1),
+    Column("worse", "worse %", 100, min, 1),
+    Column("clusters", "clusters", digits=1),
+    Column("ari", "ARI", better=max, digits=2),
+    Column("nmi", "NMI", better=max, digits=2),
+    Column("seconds", "seconds", digits=1),
+)
+OF_LOSSES = {  # the same where clients are scored by their loss
+    "worst_decile": Column("worst_decile", "worst 10 %", better=min),
+    "gain": Column("gain", "gain", better=max),
+}
+EXACT = ("clusters", "ari", "nmi")  # a deviation of 0 is not shown
+BARE = ("seconds",)  # nor any of these
+
+
+def spreads(row: Compared) -> dict[str, Spread]:
+    """Each number's mean and deviation over the seeds; a number that some seed does not have is left out."""
+    from coterie.tools.report.ranking import spread
+
+    found = {}
+    for key in (*(column.key for column in COLUMNS), "constant"):
+        values = [_value(key, one) for one in row.outcomes]
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if len(known) == len(values) and (whole := spread(known)) is not None:
+            found[key] = whole
+    return found
+
+
+def _value(key: str, one: Outcome) -> float | None:
+    """A number of a finished run."""
+    if key == "seconds":
+        return one.seconds
+    value: float | None = getattr(one.against, key, None) if key in ALONE else getattr(one.summary, key)
+    return value
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a comparison comes to: in words, and which rows are as good as the best as far as can be told."""
+
+    words: str
+    best: int | None
+    as_good: frozenset[int]
+
+    @staticmethod
+    def of(rows: Sequence[Compared]) -> Conclusion:
+        """By accuracy where every row has one, else by loss."""
+        from coterie.tools.report.ranking import ENOUGH, against_best
+
+        numbers = [spreads(row) for row in rows]
+        ended = [i for i, row in enumerate(rows) if row.outcomes]
+        higher = all("accuracy" in numbers[i] for i in ended)
+        key = "accuracy" if higher else "loss"
+        scores = [
+            {one.seed: getattr(one.summary, key) for one in row.outcomes} if key in found else {}
+            for row, found in zip(rows, numbers, strict=True)
+        ]
+        found = against_best(scores, higher)
+        if len(found.order) < 2:
+            return Conclusion("", None, frozenset())
+        best, *others = found.order
+        means = {i: numbers[i][key].mean for i in found.order}
+
+        def apart(i: int) -> str:
+            if means[i] == means[best]:
+                return f"{rows[i].name} is equal to it"
+            if higher:
+                return f"{rows[i].name} is {100 * (means[best] - means[i]):.1f} points worse"
+            share = (means[i] - means[best]) / abs(means[best]) if means[best] else math.inf
+            if share >= 10:
+                return f"the loss of {rows[i].name} is {means[i]:.3g} and not {means[best]:.3g}"
+            return f"the loss of {rows[i].name} is {fixed(100 * share, 0 if share > 0.05 else 1)} % higher"
+
+        name = rows[best].name
+        if all(found.tests[i][1] == "too few seeds" for i in others):
+            told = [apart(i) for i in others[:3]] + (["..."] if len(others) > 3 else [])
+            few = f"whether that is more than noise takes {ENOUGH} seeds or more (seeds={ENOUGH})"
+            return Conclusion(f"{name} is best by {key}; {', '.join(told)}; {few}.", best, frozenset())
+        close = [i for i in others if found.as_good(i)]
+        worse = [i for i in others if i not in close and found.tests[i][1] != "too few seeds"]
+        untold = [i for i in others if i not in close and i not in worse]
+        said = [f"{name} is best by {key}"]
+        if close:
+            said = [f"{listing([rows[i].name for i in (best, *close)])} are within noise of each other"]
+        said += [apart(i) + _p(found.corrected.get(i)) for i in worse]
+        if untold:
+            said.append(f"too few seeds to judge {listing([rows[i].name for i in untold])}")
+        return Conclusion("; ".join(said) + ".", best, frozenset(close))
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f" (p {'< 0.001' if p < 0.001 else f'= {p:.2g}'})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of what was compared. Columns for which a terminal has no room follow in further tables."""
+
+    rows: Sequence[Compared]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As wide as it may be."""
+        from rich.markup import escape
+        from rich.text import Text
+
+        from coterie.tools.cli.console import stacked
+
+        numbers = [spreads(row) for row in self.rows]
+        end = Conclusion.of(self.rows)
+        classes = any("accuracy" in found for found in numbers)
+        hidden = ("loss", "r2") if classes else ("accuracy", "macro_f1")
+        columns = [column if classes else OF_LOSSES.get(column.key, column) for column in COLUMNS]
+        shown = [
+            (column.title, _texts(column, numbers))
+            for column in columns
+            if column.key not in hidden and any(column.key in found for found in numbers)
+        ]
+        if any(len(row.outcomes) < row.seeds for row in self.rows):
+            shown.append(("seeds", [f"{len(row.outcomes)} of {row.seeds}" for row in self.rows]))
+        names = [escape(row.name) + (" ≈" if i in end.as_good else "") for i, row in enumerate(self.rows)]
+        yield from stacked("run", names, shown, options.max_width)
+        constant = next((found["constant"].mean for found in numbers if "constant" in found), None)
+        if constant is not None and not classes:
+            yield Text(f" loss of a constant prediction: {constant:.4g}", style="dim")
+        known = any(key in found for found in numbers for key in ALONE)
+        yield Text(f" {EXPLAINED if known else HINT}", style="dim")
+        if end.as_good:
+            yield Text(" ≈ within noise of the best", style="dim")
+        if end.words:
+            yield Text(end.words)
+
+
+def _texts(column: Column, numbers: Sequence[Mapping[str, Spread]]) -> list[str]:
+    spread = [found.get(column.key) for found in numbers]
+    digits = column.digits
+    if digits is None:
+        values = [column.factor * one.mean for one in spread if one is not None]
+        digits = decimals([1 - value for value in values], 2) if column.key == "r2" else decimals(values)
+    means = ["-" if one is None else fixed(column.factor * one.mean, digits) for one in spread]
+    known = [one.mean for one in spread if one is not None]
+    best = fixed(column.factor * column.better(known), digits) if column.better and len(known) > 1 else None
+    cells = []
+    for mean, one in zip(means, spread, strict=True):
+        text = mean
+        if one is not None and column.key == "clusters" and not one.std:
+            text = f"{one.mean:g}"
+        elif one is not None and one.std is not None and column.key not in (EXACT if not one.std else BARE):
+            text = f"{mean} ± {fixed(column.factor * one.std, digits)}"
+        cells.append(f"[bold]{text}[/]" if mean == best else text)
+    return cells

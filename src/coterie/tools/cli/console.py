@@ -175,7 +175,7 @@ class Results:
         table.add_column("clusters", justify="right", no_wrap=True)
         if sizes:
             table.add_column("sizes", no_wrap=True)
-        known = not regression or any(s.ari is not None for _, s, _ in self.rows)
+        known = any(s.ari is not None for _, s, _ in self.rows)  # only where there is a truth to agree with
         for name in ("ARI", "NMI", "seconds") if known else ("seconds",):
             table.add_column(name, justify="right", no_wrap=True)
         for name, s, seconds in self.rows:
@@ -186,6 +186,29 @@ class Results:
             many = (_sizes(s),) if sizes else ()
             table.add_row(escape(name), *scores, str(s.clusters), *many, *match, f"{seconds:.1f}")
         return table
+
+
+def stacked(
+    first: str, names: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]], width: int
+) -> Iterator[Table]:
+    """A row per name with these columns of numbers; those for which there is no room follow in further tables."""
+    taken = max(Text.from_markup(name).cell_len for name in (first, *names))
+    taken = min(taken, max(width // 2, 12))  # a longer name is folded
+    waiting = [
+        (max(Text.from_markup(cell).cell_len for cell in (title, *cells)), title, cells) for title, cells in columns
+    ]
+    while waiting:
+        table, left = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)), width - taken - 2
+        table.add_column(first, overflow="fold", min_width=taken)
+        here = list[tuple[int, str, Sequence[str]]]()
+        while waiting and (not here or left >= waiting[0][0] + 2):
+            left -= waiting[0][0] + 2
+            here.append(waiting.pop(0))
+        for _, title, _ in here:
+            table.add_column(title, justify="right", no_wrap=True)
+        for i, name in enumerate(names):
+            table.add_row(name, *(cells[i] for _, _, cells in here))
+        yield table
 
 
 def _sizes(summary: Summary) -> str:

@@ -57,9 +57,9 @@ def info(name: Name, changes: Changes = None, as_json: AsJson = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from coterie.core.registry import DATASETS
+    from coterie.core.registry import ANY_CODE, DATASETS
 
-    found = DATASETS.find(name)
+    found = DATASETS.find(name, ANY_CODE)
     facts = {"name": name, "what it is": (found.__doc__ or "").strip().splitlines()[0]}
     if getattr(found, "paper", ""):
         facts["paper"] = found.paper
@@ -135,31 +135,31 @@ def show(
 
 def spec_of(name: str, changes: list[str]) -> DatasetSpec | None:
     """What a data set with these parameters consists of; None for what is embedded, generated or the user's own."""
-    from coterie.core.registry import DATASETS
+    from coterie.core.registry import ANY_CODE, DATASETS
     from coterie.data.download.ensure import needed_files
     from coterie.training.config import parameters
 
-    found = DATASETS.find(name)
+    found = DATASETS.find(name, ANY_CODE)
     if not hasattr(found, "spec"):
         if changes:
-            DATASETS.build(name, parameters(changes, "data"))  # a parameter that is none is told
+            DATASETS.build(name, parameters(changes, "data"), ANY_CODE)  # a parameter that is none is told
         return None
-    return needed_files(DATASETS.build(name, parameters(changes, "data")))
+    return needed_files(DATASETS.build(name, parameters(changes, "data"), ANY_CODE))
 
 
 def state(name: str, spec: DatasetSpec | None = None) -> str:
     """Whether a data set is here."""
-    from coterie.core.registry import DATASETS
+    from coterie.core.registry import ANY_CODE, DATASETS
     from coterie.data.datasets.facts import OTHERS, PUBLIC
     from coterie.data.download.cache import where
 
     if name in OTHERS:
         return OTHERS[name]
-    spec = spec or PUBLIC.get(name) or getattr(DATASETS.find(name), "spec", None)
+    spec = spec or PUBLIC.get(name) or getattr(DATASETS.find(name, ANY_CODE), "spec", None)
     if spec is None:  # the user's own
         from coterie.data.federate import makes_clients
 
-        found = DATASETS.find(name)
+        found = DATASETS.find(name, ANY_CODE)
 
         own = any(parameter.startswith("path:") for parameter in _parameters(found))
         return "generated" if makes_clients(found) else "your own file" if own else "embedded"

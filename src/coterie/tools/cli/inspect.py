@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.tools.cli.options import AsJson, Words
+from coterie.tools.cli.options import AsJson, Trust, Words
 
 if TYPE_CHECKING:
     from coterie.training.config import RunConfig
@@ -29,6 +29,7 @@ def inspect(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with the dendrogram and the risk curve.")
     ] = None,
+    trust: Trust = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether clients are alike or form clusters, how many, how sure that is, and what follows.
@@ -39,6 +40,7 @@ def inspect(
     """
     from rich.console import Console
 
+    from coterie.core.registry import Consent
     from coterie.data.download.ensure import fetch_for
     from coterie.tools.cli.data import progress
     from coterie.training.config import read, split_words
@@ -47,7 +49,7 @@ def inspect(
         from coterie.tools.report.figures_style import plotly
 
         plotly()  # told before anything is computed
-    config = read(*split_words(words or []))
+    config = read(*split_words(words or []), consent=Consent(frozenset(trust or ())))
     fetch_for(config.data, partial(progress, Console(stderr=True, quiet=as_json)))
     found = _inspected(config, explain, as_json)
     show(found, command("run", words or [], found), html, as_json)
@@ -58,7 +60,7 @@ def _inspected(config: RunConfig, explain: bool, quiet: bool) -> Inspection:
 
     from coterie.methods.fedavg import FedAvg
     from coterie.training.assembly import assemble
-    from coterie.training.build import build_data, named_model
+    from coterie.training.build import build_data, build_model
     from coterie.training.execute import engine_request
     from coterie.training.inspection import inspect_clients
 
@@ -69,7 +71,7 @@ def _inspected(config: RunConfig, explain: bool, quiet: bool) -> Inspection:
 
     federation = build_data(config)
     say(federation.describe())
-    model = named_model(config.model.name, config.model.params, federation)
+    model = build_model(config, federation)
     request = engine_request(config)
     method = FedAvg(local=config.local)
     with assemble(method, model, federation, config.settings, request, say=say) as run:

@@ -210,18 +210,18 @@ def _list(kind: str, as_json: bool) -> None:
 
 
 def _config(file: Path | None, changes: list[str], resume: Path | None, trusted: Sequence[str]) -> RunConfig:
+    from coterie.core.registry import Consent
     from coterie.training.config import read, read_file
-    from coterie.training.trust import check_trust
 
     if resume is None:
-        return read(file, changes)
+        return read(file, changes, consent=Consent(frozenset(trusted)))
     tree = read_file(resume / "config.yaml")
     if "network" in tree:
         raise CoterieError(
             f"{resume}: is a run over a network; go on with: coterie server --resume {resume}", code="run-kind"
         )
-    check_trust(tree, trusted, resume)
-    return read(None, changes, base=tree)
+    consent = Consent(frozenset(trusted), source=str(resume / "config.yaml"))
+    return read(None, changes, base=tree, consent=consent)
 
 
 def _run(

@@ -16,7 +16,7 @@ Out = Annotated[Path | None, typer.Option(help="The run's directory; runs/METHOD
 Resume = Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this directory.")]
 Trust = Annotated[
     list[str] | None,
-    typer.Option(metavar="MODULE:NAME", help="Code that the directory to resume names, and you know; repeatable."),
+    typer.Option(metavar="MODULE:NAME", help="Code that the file or directory names, and you know; repeatable."),
 ]
 Device = Annotated[
     str | None, typer.Option(metavar="DEVICE", help="That computes clients: auto, cpu, cuda, cuda:1, mps or xpu.")

@@ -37,13 +37,13 @@ def server(
 
     Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
     """
+    from coterie.core.registry import Consent
     from coterie.layers.privacy import check_with_clients
     from coterie.network.flower.need import require_flower
     from coterie.network.server.config import read
     from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
     from coterie.training.run_directory import free_directory
-    from coterie.training.trust import check_trust
 
     require_flower("coterie server")
     _check(certs, insecure, inspect, made=resume is not None or out is not None)
@@ -52,9 +52,8 @@ def server(
     tree = None if resume is None else read_file(resume / "config.yaml")
     if tree is not None and "network" not in tree:
         raise CoterieError(f"{resume}: is a simulation; go on with: coterie run --resume {resume}", code="run-kind")
-    if tree is not None and resume is not None:
-        check_trust(tree, trust or (), resume)
-    config = read(file, changes, tree)
+    source = "" if resume is None else str(resume / "config.yaml")
+    config = read(file, changes, tree, Consent(frozenset(trust or ()), source=source))
     if inspect:
         _inspect(config, words or [], host, port, certs, as_json)
         return

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError, suggest
-from coterie.tools.cli.options import AsJson
+from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from coterie.tools.experiments.search_space import Axis, Task
-    from coterie.tools.experiments.study import Study, Winner
-    from coterie.tools.experiments.trial import Trial
+    from coterie.tools.experiments.search import Axis, Study, Task, Trial, Winner
     from coterie.training.events import Listener
 
 BEST = 5  # trials in the table
@@ -47,6 +45,7 @@ def sweep(
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="How many trials there are to be in all.")] = 30,
     metric: Annotated[str, typer.Option(help="accuracy, macro_f1, loss or ari.")] = "accuracy",
+    trust: Trust = None,
     prune: Annotated[bool, typer.Option("--prune", help="Stop a trial that is worse than half of the others.")] = False,
     jobs: Annotated[
         int, typer.Option(min=1, help="Trials at a time, one thread each; which are drawn then depends on their speed.")
@@ -62,10 +61,10 @@ def sweep(
     """
     from rich.console import Console
 
-    from coterie.tools.experiments.study import Study
+    from coterie.tools.experiments.search import Study
     from coterie.training.run_directory import free_directory
 
-    task = _task(words or [], over or [], metric, prune)
+    task = _task(words or [], over or [], metric, prune, trust or ())
     stderr = Console(stderr=True, quiet=as_json)
     place = out or free_directory("sweep")
     study = Study(task, place)
@@ -103,16 +102,16 @@ def _again(
     return shlex.join(again)
 
 
-def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool) -> Task:
+def _task(words: Sequence[str], over: Sequence[str], metric: str, prune: bool, trusted: Sequence[str] = ()) -> Task:
     from typing import get_args
 
-    from coterie.tools.experiments.search_space import Metric, Task
+    from coterie.tools.experiments.search import Metric, Task
     from coterie.training.config import split_words
 
     if metric not in get_args(Metric):
         raise CoterieError(f"--metric: unknown '{metric}'.{suggest(metric, get_args(Metric))}", code="option-invalid")
     file, changes = split_words(words)
-    return Task(file, tuple(changes), tuple(map(read_axis, over)), metric, prune)  # type: ignore[arg-type]
+    return Task(file, tuple(changes), tuple(map(read_axis, over)), metric, prune, tuple(trusted))  # type: ignore[arg-type]
 
 
 def read_axis(text: str) -> Axis:
@@ -123,7 +122,7 @@ def read_axis(text: str) -> Axis:
             f"--over '{text}': expected key=low..high, key=low..high log or key=value,value", code="option-invalid"
         )
     from coterie.tools.experiments.grid import KINDS, split_values
-    from coterie.tools.experiments.search_space import Axis, Choice, Range
+    from coterie.tools.experiments.search import Axis, Choice, Range
 
     key = f"{key}.name" if key in KINDS else key
     span, _, scale = rest.partition(" ")
@@ -153,9 +152,8 @@ def _search(study: Study, trials: int, jobs: int, stderr: Console) -> None:
     from coterie.data.download.ensure import fetch_for
     from coterie.tools.cli import console
     from coterie.tools.cli.data import progress
-    from coterie.training.config import read
 
-    fetch_for(read(study.task.file, study.task.words).data, partial(progress, stderr))
+    fetch_for(study.task.read(study.task.words).data, partial(progress, stderr))
     ended = study.trials()
     many, began, new = len(ended), time.monotonic(), 0
     best = next((trial.value for trial in ended if trial.value is not None), None)
@@ -272,7 +270,7 @@ def _document(
     out: Path, task: Task, found: Sequence[Trial], command: str | None, picture: Path | None, winner: Winner | None
 ) -> dict[str, Any]:
     from coterie.tools.cli.console import as_json
-    from coterie.tools.experiments.trial import directory
+    from coterie.tools.experiments.search import directory
 
     return {
         "out": str(out),

@@ -38,10 +38,11 @@ def watch(
     from coterie.training.build import build_addition
     from coterie.training.config import RunConfig, read, read_file
     from coterie.training.going_on import data_of
+    from coterie.training.trust import consent_of
 
     result = load(run, trust=tuple(trust or ()))
     tree = read_file(run / "config.yaml")
-    config = read(None, base=tree) if "data" in tree else RunConfig()
+    config = read(None, base=tree, consent=consent_of(run, trust or ())) if "data" in tree else RunConfig()
     named = data_of(new, config)
     if new.suffix not in (".yaml", ".yml"):
         named.pop("drift", None)  # of the run's own data: its periods would leave most of the new rows out

@@ -19,7 +19,7 @@ import yaml
 from coterie.core.errors import CoterieError
 from coterie.core.fairness import AgainstLocal
 from coterie.core.metrics import Summary
-from coterie.core.registry import DATASETS, METHODS, MODELS, PARTITIONS, Catalogue
+from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
 from coterie.tools.report.fairness import LOCAL, beside_directory, circumstances
 from coterie.training import run_warnings
 from coterie.training.build import build_method, resolved
@@ -63,16 +63,16 @@ class Grid:
     notes: tuple[str, ...]
 
 
-def plan(file: Path | None, words: Sequence[str]) -> Grid:
+def plan(file: Path | None, words: Sequence[str], consent: Consent = NO_CODE) -> Grid:
     """Every combination of the words' values, checked as `coterie run` checks one."""
     axes = read_axes(words)
     seeds = [_whole("seed", text) for text in axes.pop("seed", [])]
-    base = read(file)
+    base = read(file, consent=consent.typed(words))
     cells, notes = combine(axes, base)
     runs = []
     for seed in seeds or [base.seed]:
         for cell in cells:
-            config = read(file, [*cell.words, f"seed={seed}"])
+            config = read(file, [*cell.words, f"seed={seed}"], consent=consent)
             runs.append(Planned(cell, seed, config, resolved(config, build_method(config))))
     return Grid(tuple(runs), notes)
 
@@ -172,7 +172,7 @@ def knows(key: str, names: Mapping[str, str], base: RunConfig) -> bool | None:
     kind, parameter = _about(key)
     if not kind:
         return None
-    fields = _fields(kind, names.get(f"{kind}.name") or _name(kind, base))
+    fields = _fields(kind, names.get(f"{kind}.name") or _name(kind, base), base.consent.typed(list(names.values())))
     return None if fields is None else parameter in fields
 
 
@@ -194,8 +194,8 @@ def _about(key: str) -> tuple[str, str]:
     return "", ""
 
 
-def _fields(kind: str, name: str) -> set[str] | None:
-    found = KINDS[kind].find(name)
+def _fields(kind: str, name: str, consent: Consent) -> set[str] | None:
+    found = KINDS[kind].find(name, consent)
     return {f.name for f in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else None
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.formatting import listing
 from coterie.tools.report.figures_curves import large_clusters
-from coterie.tools.report.figures_style import OTHERS, Theme, area, blank, colour, listing, plain, see_through, thin
+from coterie.tools.report.figures_style import OTHERS, Theme, area, blank, colour, plain, see_through, thin
 from coterie.tools.report.movement import KINDS, Happening, busiest, clustered, happenings, moves_by_round
 from coterie.tools.report.reading import Floats, Ints
 from coterie.tools.report.record import RunRecord

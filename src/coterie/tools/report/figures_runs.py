@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.core.formatting import listing
 from coterie.tools.report.figures_curves import LOG, NAMES, Score, spans_decades
 from coterie.tools.report.figures_style import (
     OTHERS,
@@ -17,7 +18,6 @@ from coterie.tools.report.figures_style import (
     blank,
     colour,
     dash,
-    listing,
     percent,
     plain,
     see_through,

@@ -167,8 +167,3 @@ def thin(count: int, most: int = POINTS) -> Ints:
 def percent(value: float) -> str:
     """0.9312 -> 93.1 %"""
     return f"{100 * value:.1f} %"
-
-
-def listing(items: Sequence[str]) -> str:
-    """a, b and c"""
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""

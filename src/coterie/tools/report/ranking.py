@@ -241,23 +241,48 @@ def _data(record: RunRecord) -> str:
     return repr(sorted(told)) if told else record.data.split(": ")[0]
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """How several things stand to the best of them."""
+
+    order: list[int]  # those that have scores, the best first
+    tests: Mapping[int, tuple[float | None, str]]  # of all but the best: p against it, and how it came about
+    corrected: Mapping[int, float]  # those p that there are, corrected for their number
+
+    def as_good(self, i: int) -> bool | None:
+        """Whether the difference to the best is within noise; None where nothing was tested."""
+        if i not in self.corrected:
+            return None
+        return self.corrected[i] >= LEVEL
+
+
+def against_best(scores: Sequence[Mapping[int, float]], higher_is_better: bool = True) -> Comparison:
+    """Scores by seed, each against those of the best mean."""
+    known = [i for i, s in enumerate(scores) if s]
+    sign = -1 if higher_is_better else 1
+    order = sorted(known, key=lambda i: sign * float(np.mean(list(scores[i].values()))))
+    tests = {i: p_value(scores[order[0]], scores[i]) for i in order[1:]}
+    tested = [(i, p) for i, (p, _) in tests.items() if p is not None]
+    corrected = dict(zip([i for i, _ in tested], holm([p for _, p in tested]), strict=True))
+    return Comparison(order, tests, corrected)
+
+
 def _rank(groups: Sequence[Group]) -> list[Standing]:
     measure = measure_of(groups)
     higher = measure != "loss"
     split = split_of(groups)
     scores = [g.values(measure, split) for g in groups]
-    known = [i for i, s in enumerate(scores) if s]
-    order = sorted(known, key=lambda i: float(np.mean(list(scores[i].values()))) * (-1 if higher else 1))
+    found = against_best(scores, higher)
+    known = sorted(found.order)
     ranks = dict(zip(known, mean_ranks([scores[i] for i in known], higher), strict=True))
-    tests = {i: p_value(scores[order[0]], scores[i]) for i in order[1:]}
-    tested = [(i, p) for i, (p, _) in tests.items() if p is not None]
-    corrected = dict(zip([i for i, _ in tested], holm([p for _, p in tested]), strict=True))
     rest = [i for i in range(len(groups)) if i not in known]
     lonely = alone(run for g in groups for run in g.counted)
     return [
-        _fair(_standing(groups[i], ranks.get(i), corrected.get(i), verdict), groups[i], lonely)
-        for i in (*order, *rest)
-        for verdict in (_verdict(groups[i], i, order, tests, corrected, split),)
+        _fair(
+            _standing(groups[i], ranks.get(i), found.corrected.get(i), _verdict(groups[i], i, found, split)),
+            *(groups[i], lonely),
+        )
+        for i in (*found.order, *rest)
     ]
 
 
@@ -274,23 +299,16 @@ def _fair(standing: Standing, of: Group, lonely: Mapping[str, RunRecord]) -> Sta
     )
 
 
-def _verdict(
-    of: Group,
-    i: int,
-    order: list[int],
-    tests: Mapping[int, tuple[float | None, str]],
-    corrected: Mapping[int, float],
-    split: Split,
-) -> str:
+def _verdict(of: Group, i: int, found: Comparison, split: Split) -> str:
     failed = f"failed: {'; '.join(of.failures)}" if of.failures else ""
-    if i not in order:
+    if i not in found.order:
         return failed or ("not tested yet" if of.validates else "not evaluated")
-    if i == order[0]:
+    if i == found.order[0]:
         said = "best" if split == "test" else "best on validation samples"
     else:
-        said = tests[i][1]
-        if i in corrected:
-            said = f"{'worse than the best' if corrected[i] < LEVEL else 'may be as good'} ({said})"
+        said = found.tests[i][1]
+        if (as_good := found.as_good(i)) is not None:
+            said = f"{'may be as good' if as_good else 'worse than the best'} ({said})"
     return f"{said}; {failed}" if failed else said
 
 
