@@ -127,7 +127,7 @@ def main() -> None:
             name = "a checkpoint cut at every length"
             judged = judge_files(whole, lambda data: (data[:length] for length in range(len(data))))
         elif asked.kind == "torn":
-            name, judged = "a log that ends anywhere", judge_torn(place, whole, asked.step)
+            name, judged = "a log that ends anywhere after the last checkpoint", judge_torn(place, whole, asked.step)
         else:
             name, judged = "another run's checkpoint", judge_foreign(place, whole)
     tried, survived, wrong = judged

@@ -18,7 +18,7 @@ import coterie
 from coterie import CoterieError, Federation, Local
 from coterie.core.references import All
 from coterie.core.registry import NO_CODE
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluate, Fit
 from coterie.data.datasets.digits import Digits
 from coterie.data.partitions.clusterwise import Rotated
 from coterie.engines.contract import Visit
@@ -41,6 +41,16 @@ def line(scale: float, clients: int = 8) -> Federation:
     return Federation.from_arrays([(x, y)] * clients, task="regression", standardise=False)
 
 
+LONG = Local(steps=30, batch=8, lr="auto")
+
+
+def tried(federation: Federation, local: Local, network: Any = None) -> dict[float, Any]:
+    """The held-out losses of a search, by rate."""
+    model = coterie.Model.of(network or (lambda: nn.Linear(1, 1, bias=False)), "mse")
+    job = Job(coterie.FedAvg(local=local), model, federation, read(None, []).settings, Sequential(model, federation))
+    return dict(learning_rate.settle(job, {}, lambda _: None)[1][0].tried)
+
+
 def found(federation: Federation, local: Local = AUTO, **settings: Any) -> Any:
     def model() -> nn.Module:
         return nn.Linear(1, 1, bias=False)
@@ -49,23 +59,51 @@ def found(federation: Federation, local: Local = AUTO, **settings: Any) -> Any:
     return local_of(result.method).lr
 
 
-@pytest.mark.parametrize(("scale", "expected"), [(1.0, 0.03), (2.0, 0.01), (0.5, 0.1)])
+@pytest.mark.parametrize(("scale", "expected"), [(1.0, 0.3), (2.0, 0.05), (0.5, 1.0)])
 def test_the_rate_of_a_quadratic_by_hand(scale: float, expected: float) -> None:
     """A step multiplies w - 5 by 1 - 2 lr scale², so 30 steps leave (1 - 2 lr scale²)^60 of the loss.
 
-    scale 1: 0.01 leaves 30 % of it, 0.03 2 %, 0.1 and 0.3 nothing, 1 all: 0.03 is the smallest that leaves below 5 %.
-    scale 2: 0.003 leaves 23 %, 0.01 0.7 %. scale 1/2: 0.03 leaves 40 %, 0.1 5 % less a little.
+    scale 1: 0.5 leaves nothing, but 1 leaves all of it and is too close; 0.3 leaves 10^-24, 0.2 10^-13.
+    scale 2: 0.1 leaves 10^-42, 0.3 is 10^8 worse than the start and too close; 0.05, between the coarse rates, leaves
+    10^-14 and 0.03 10^-7. scale 1/2: 1 leaves 10^-18 and 0.5 10^-8; even 3 does not fail.
     """
-    assert (1 - 2 * expected * scale**2) ** 60 < 0.05 < (1 - 0.62 * expected * scale**2) ** 60
-    assert found(line(scale), dataclasses.replace(AUTO, clip="off")) == expected
+    assert found(line(scale), dataclasses.replace(LONG, clip="off")) == expected
+
+
+def test_clients_train_for_as_many_steps_as_in_a_round() -> None:
+    """One step of a round on 12 samples with batch 12: two on six. A rate of 0.3 leaves 0.4^4 of the loss, 0.5 none."""
+    once = dataclasses.replace(LONG, steps=None, epochs=1, batch=12, clip="off")
+    assert tried(line(1.0), once)[0.3] == pytest.approx(0.4**4 * tried(line(1.0), once)[3.0] / 5**4, rel=1e-3)
+    assert tried(line(1.0), dataclasses.replace(once, epochs=3))[0.3] == pytest.approx(
+        0.4**12 * tried(line(1.0), once)[3.0] / 5**4, rel=1e-2
+    )
+
+
+class Noisy(nn.Module):
+    """Adds 100 to its outputs, but only while it trains: as dropout does, it predicts otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.linear(x)
+        return out + 100 if self.training else out
+
+
+def test_models_are_scored_as_they_predict() -> None:
+    """Without a step to speak of the loss is that of the start, (w - 5)², and not (w + 95)²."""
+    assert tried(line(1.0), dataclasses.replace(LONG, steps=1, clip=1e-6), Noisy)[0.001] < 50
 
 
 def test_a_rate_that_diverges_is_never_chosen_and_larger_ones_are_not_tried() -> None:
-    """With scale 30 a step of 0.003 multiplies by -4.4: 30 of them give 10^19, squared more than a float holds."""
+    """With scale 30 a step of 0.01 multiplies by -17: 30 of them give 10^37, and the loss is more than a float holds.
+
+    0.002, tried because it is beside the best, multiplies by -2.6 and is too close to 0.001: but that is the least."""
     said: list[str] = []
     config = read(None, ["rounds=1", "local.lr=auto", "local.clip=off", "method=fedavg"])
     job = Job(
-        coterie.FedAvg(local=dataclasses.replace(AUTO, clip="off")),
+        coterie.FedAvg(local=dataclasses.replace(LONG, clip="off")),
         coterie.Model.of(lambda: nn.Linear(1, 1, bias=False), "mse"),
         line(30.0),
         config.settings,
@@ -75,22 +113,22 @@ def test_a_rate_that_diverges_is_never_chosen_and_larger_ones_are_not_tried() ->
     assert method.local.lr == search.rate == 0.001
     tried = dict(search.tried)
     assert tried[0.001] is not None
-    assert list(tried) == [0.001, 0.003]
-    assert tried[0.003] is None
+    assert list(tried) == [0.001, 0.002, 0.003, 0.01]
+    assert tried[0.01] is None
     assert said == [str(search)]
-    assert "0.003 diverged) and found 0.001" in said[0]
+    assert "0.01 diverged) and found 0.001" in said[0]
 
 
 def test_where_everything_diverges_it_says_what_to_do() -> None:
     with pytest.raises(
         CoterieError, match=r"local\.lr: auto: training diverges with every rate down to 0\.001"
     ) as told:
-        found(line(1e12), dataclasses.replace(AUTO, clip="off"))
+        found(line(1e12), dataclasses.replace(LONG, clip="off"))
     assert told.value.code == "diverged"
 
 
 def test_adam_has_smaller_rates() -> None:
-    rate = found(line(1.0), dataclasses.replace(AUTO, optimizer="adam"))
+    rate = found(line(1.0), dataclasses.replace(LONG, optimizer="adam"))
     assert rate in [float(f"{r * 0.1:g}") for r in learning_rate.RATES]
     assert rate == 0.1  # of steps of at most 0.1, 30 go 3 of the 5 or so: the largest goes the farthest
 
@@ -134,10 +172,14 @@ def test_clients_train_on_one_half_and_are_scored_on_the_other() -> None:
     engine.visit = lambda visit: visits.append(visit) or carried(visit)  # type: ignore[method-assign, func-returns-value]
     job = Job(coterie.FedAvg(local=AUTO), model, DIGITS, read(None, []).settings, engine)
     learning_rate.settle(job, {}, lambda _: None)
-    fits = [task for visit in visits for task in visit.tasks if isinstance(task, Fit)]
-    assert [fit.half for fit in fits] == [1, *[0, 1] * len(learning_rate.RATES)]
-    assert [fit.local.lr for fit in fits[1::2]] == list(learning_rate.RATES)
-    assert all(fit.local.steps == learning_rate.STEPS and fit.local.batch == 8 for fit in fits[1::2])
+    tasks = [task for visit in visits for task in visit.tasks]
+    fits = [task for task in tasks if isinstance(task, Fit)]
+    looks = [task for task in tasks if isinstance(task, Evaluate)]
+    assert {fit.half for fit in fits} == {0}
+    assert {(look.half, look.split) for look in looks} == {(1, "train")}
+    assert len(looks) == len(fits) + 1  # of the start, too
+    assert [fit.local.lr for fit in fits[:8]] == [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]
+    assert all(fit.local.epochs == 2 and fit.local.batch == 8 for fit in fits)
     assert not any(fit.keep for fit in fits)
     assert not any(visit.keep for visit in visits)
     assert len({visit.moment for visit in visits}) == 1  # the same halves and batches for every rate

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from stat import S_ISREG
+from typing import Any
 
 from coterie.core.errors import CoterieError
 
@@ -39,6 +43,46 @@ def replace_durably(temporary: Path, path: Path) -> None:
         os.fsync(file.fileno())
     temporary.replace(path)
     sync_directory(path.parent)
+
+
+def save_tensors(tensors: Mapping[str, Any], path: Path, metadata: Mapping[str, str]) -> None:
+    """A safetensors file whose bytes follow from its content; raises OSError and SafetensorError.
+
+    The library writes metadata in an order that differs from process to process. Sorted, it has the same length.
+    """
+    import safetensors.torch
+
+    safetensors.torch.save_file(dict(tensors), path, metadata=dict(metadata))
+    with path.open("rb+") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(ordered) <= size:  # spaces may follow a header
+            file.seek(8)
+            file.write(ordered.ljust(size))
+
+
+def plain_bytes(path: Path) -> bytes:
+    """What a file holds. A pipe or a device, which may have no end, is refused; raises OSError."""
+    if not S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "neither a file nor a directory", str(path))
+    return path.read_bytes()
+
+
+def check_run_files(run_dir: Path) -> None:
+    """Refuse a received run directory that would make its reader wait for ever, or delete files elsewhere."""
+    checkpoints = run_dir / "checkpoints"
+    if checkpoints.is_symlink():
+        raise CoterieError(
+            f"{checkpoints}: is a symbolic link, and what a run deletes there would be somebody else's; put the "
+            "directory itself in its place",
+            code="run-damaged",
+        )
+    for folder in (run_dir, checkpoints):
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if file.exists() and not (file.is_file() or file.is_dir()):
+                raise CoterieError(f"{file}: is a pipe or a device, not a file; remove it", code="run-damaged")
 
 
 def sync_directory(path: Path) -> None:

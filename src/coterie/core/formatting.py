@@ -33,6 +33,20 @@ def fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
+def cell(text: str) -> str:
+    """Text for a table that a spreadsheet may open: an apostrophe before what it would compute, =HYPERLINK(...)."""
+    risky = text[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{text}" if text and risky and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def listing(items: Sequence[str]) -> str:
     """a, b and c"""
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""

@@ -26,6 +26,7 @@ from coterie.core.clients import Clients
 from coterie.core.constructors import dataclass, explained
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import NOT_FINITE, CoterieError, suggest
+from coterie.core.files import plain_bytes
 from coterie.core.references import Own, Ref, starts_of, vectors_of
 from coterie.core.registry import ATTACKS, NO_CODE, Consent
 from coterie.core.replies import Described, Fitted, Reply, Scored
@@ -436,7 +437,7 @@ def _broken(reply: Fitted) -> list[int]:
 def read_attack(path: Path) -> AttackReport | None:
     """What a run's directory says of its attack; None where it had none."""
     try:
-        found = parse_json((path / FILE).read_bytes())
+        found = parse_json(plain_bytes(path / FILE))
         return AttackReport(str(found["kind"]), tuple(map(int, found["hostile"])), found["success"])
     except (OSError, DecodeError, ValueError, KeyError, TypeError):
         return None

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
+from coterie.core.files import check_run_files
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.network.server.saved_run import load_network_run
@@ -36,6 +37,7 @@ def load(
     A method or a model of your own, given to `coterie.run` as an object, is given here again.
     """
     path = Path(run_dir)
+    check_run_files(path)
     if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: not a run (it has no config.yaml)", code="run-not-found")
     tree = read_file(path / "config.yaml")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.files import check_run_files
 from coterie.core.replies import Evaluated
 from coterie.layers.attack import told
 from coterie.serving.assign import clustered, method_name
@@ -111,6 +112,7 @@ def facts_of_files(path: Path, why: str) -> RunFacts | None:
 
     why: the reason.
     """
+    check_run_files(path)
     rows, new = (_rows(path / name) for name in ("clients.json", "newcomers.json"))
     if not rows:
         return None

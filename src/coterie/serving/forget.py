@@ -20,7 +20,7 @@ from coterie.client.memory import Memory
 from coterie.core.clients import number_of
 from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError
-from coterie.core.files import write_durably, writing
+from coterie.core.files import check_run_files, write_durably, writing
 from coterie.data.membership import identity_without, placeholder
 from coterie.methods.contract import Method
 from coterie.serving.forget_files import Who, scrub_files, source_of, still_named, without
@@ -84,6 +84,7 @@ def forget(
     client: its number, or its name. method, model, trust: as in `coterie.load`. What stays is in `forgotten.json`.
     """
     path = Path(run_dir)
+    check_run_files(path)
     if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: not a run (it has no config.yaml)", code="run-not-found")
     tree = read_file(path / "config.yaml")

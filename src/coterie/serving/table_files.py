@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from coterie.core.errors import CoterieError
 from coterie.core.files import replace_durably, writing
+from coterie.core.formatting import cell
 
 BUFFERED = 5_000  # rows of a parquet file that are written as one group, at least
 
@@ -48,7 +49,7 @@ class _Csv:
     def __init__(self, path: Path, kinds: Mapping[str, type]) -> None:
         self._file, self._names = path.open("w", encoding="utf-8", newline=""), tuple(kinds)
         self._writer = csv.writer(self._file, lineterminator="\n")
-        self._writer.writerow(self._names)
+        self._writer.writerow(map(cell, self._names))
 
     def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
         cells = [[_cell(value) for value in columns[name]] for name in self._names]
@@ -94,4 +95,6 @@ class _Parquet:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return cell(value)
     return "" if value is None else repr(value) if isinstance(value, float) else value

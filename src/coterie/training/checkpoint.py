@@ -29,11 +29,12 @@ from coterie.core.codec import pack, unpack
 from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
 from coterie.core.earlier_runs import todays_description, todays_state
 from coterie.core.errors import CoterieError
-from coterie.core.files import replace_durably
+from coterie.core.files import replace_durably, save_tensors
 from coterie.core.model import Model
 from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"
+NAMED = re.compile(r"round-(\d+)\.safetensors")
 
 
 class DamagedError(CoterieError):
@@ -78,7 +79,7 @@ def save(
     }
     temporary = path.with_name(path.name + ".part")
     try:
-        safetensors.torch.save_file(tensors, temporary, metadata=header | {"crc32": str(_checksum(header, tensors))})
+        save_tensors(tensors, temporary, header | {"crc32": str(_checksum(header, tensors))})
         replace_durably(temporary, path)
     except (safetensors.SafetensorError, OSError) as error:
         with contextlib.suppress(OSError):
@@ -183,6 +184,8 @@ def load(
 def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """The header and the tensors of a file, once its checksum was compared."""
     damaged = DamagedError(f"{path}: damaged, or not a checkpoint")
+    if path.exists() and not path.is_file():
+        raise damaged
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = dict(file.metadata() or {})
@@ -197,11 +200,24 @@ def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise DamagedError(f"{path}: not a checkpoint of this program")
     if crc != str(_checksum(header, tensors)):
         raise damaged
+    check_name(path)
     if header["format"] != FORMAT:
         raise CoterieError(
             f"{path}: a checkpoint of format {header['format']}, this version reads {FORMAT}", code="run-version"
         )
     return header, tensors
+
+
+def check_name(path: Path) -> None:
+    """Refuse a checkpoint that has the name of another round; a damaged one is refused where it is read."""
+    named = NAMED.fullmatch(path.name)
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            round = int((file.metadata() or {})["round"])
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError):
+        return
+    if named is not None and int(named[1]) != round:
+        raise DamagedError(f"{path}: is a checkpoint of round {round}; give it its name again")
 
 
 def _said(path: Path, header: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.files import plain_bytes
 from coterie.data.federation import Federation
 from coterie.training import round_history
 
@@ -53,7 +54,7 @@ def changes_in(clients: object) -> tuple[int, ...]:
 def recorded(path: Path) -> tuple[int, ...]:
     """The same, as run.json has it, for a run that is read back without its data; nothing where it says nothing."""
     try:
-        found = parse_json((path / "run.json").read_bytes())
+        found = parse_json(plain_bytes(path / "run.json"))
     except (OSError, DecodeError):
         return ()
     rounds = found.get("changes") if isinstance(found, dict) else None

@@ -30,7 +30,8 @@ COPIED = (
 
 
 def round_of(save: Path) -> int:
-    """The round of a checkpoint, by its name."""
+    """The round of a checkpoint: that of its name, if the file agrees."""
+    checkpoint.check_name(save)
     return int(save.stem.removeprefix("round-"))
 
 

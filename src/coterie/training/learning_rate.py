@@ -1,8 +1,10 @@
 """`local.lr: auto`: a short search for the learning rate on a few clients, before the first round.
 
-A few clients train from the initial model with each rate, on one random half of their training samples, and are scored
-on the other half. Nothing of it is left at the clients, and test and validation samples are not used. The rate that is
-found is written into the run directory (learning_rate.json), and a resumed run goes on with it.
+A few clients train from the initial model with each rate, for as many steps as in a round but on one random half of
+their training samples, and are scored on the other half as a model is when it predicts. First coarse rates are tried,
+then those beside the best. A rate that is close to one at which training fails is not taken: in later rounds, other
+clients' steps may be larger. Nothing of it is left at the clients, and test and validation samples are not used. The
+rate that is found is written into the run directory (learning_rate.json), and a resumed run goes on with it.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, NoAnswerError
+from coterie.core.files import plain_bytes
 from coterie.core.formatting import short
 from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.references import All, Pick
-from coterie.core.replies import Fitted
+from coterie.core.replies import Evaluated, Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluate, Fit
 from coterie.data.federation import Federation
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job
@@ -38,13 +41,13 @@ from coterie.training.round import wait_for_clients
 from coterie.training.sampling import draw, split_newcomers
 
 FILE = "learning_rate.json"
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+RATES = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+BEYOND = 3.0  # is tried too, but only to see whether the largest rate is far from one that fails
 ADAM = 0.1  # of these rates, for Adam, whose steps do not grow with the gradient
 CLIENTS = 5  # that try them
 SAMPLES = 4  # that such a client has at least, where there is one
-STEPS = 30  # of each training
-TIE = 0.05  # of the largest gain: a smaller rate that misses no more of it is preferred
-LOOK = Local(epochs=1, batch="full", lr=1e-12, clip="off")  # its loss is that of the model it starts from
+TIE = 0.05  # of the largest gain, and of the least loss: a smaller rate that misses no more is preferred
+AWAY = 3.0  # times the rate taken: training must not fail even so
 
 State = TypeVar("State")
 Rates = Mapping[str, float]  # the rate that was found for each kind of local training
@@ -138,18 +141,28 @@ def _search(job: Job[State], local: Local) -> Search:
     before = _held_out(job, ids, All(start))
     if before is None or not before:
         raise NoAnswerError("local.lr: auto: no client could be asked; write a number, such as local.lr=0.1")
+    unit = ADAM if local.optimizer == "adam" else 1.0
+    rates = [float(f"{rate * unit:g}") for rate in (*RATES, BEYOND)]
     losses: dict[float, Mapping[int, float] | None] = {}
-    for rate in (r * ADAM for r in RATES) if local.optimizer == "adam" else RATES:
-        rate = float(f"{rate:g}")
-        losses[rate] = _after(job, ids, start, dataclasses.replace(_short(local), lr=rate))
+    for rate in (*rates[:-1:2], rates[-1]):  # the coarse ones; one that diverges is the last
+        losses[rate] = _after(job, ids, start, dataclasses.replace(_as_in_a_round(local), lr=rate))
         if losses[rate] is None:
-            break  # a larger one would diverge all the more
-    answered = [before, *(found for found in losses.values() if found)]  # whoever answered every time is compared
-    shared = sorted(set.intersection(*(set(found) for found in answered)))
-    means = {rate: _mean(found, shared) for rate, found in losses.items()}
-    return Search(
-        kind_of(local), _best(means, _mean(before, shared)), tuple(means.items()), tuple(shared or ids.tolist())
-    )
+            break
+    means, shared = _means(losses, before)
+    known = {rate: loss for rate, loss in means.items() if loss is not None}
+    if not known:
+        raise CoterieError(
+            f"local.lr: auto: training diverges with every rate down to {min(means):g}; standardise the inputs, bound "
+            "the steps (local.clip=1), or write a rate",
+            code="diverged",
+        )
+    best = rates.index(min(known, key=lambda rate: (known[rate], rate)))
+    for rate in (rates[max(best - 1, 0)], rates[min(best + 1, len(rates) - 1)]):
+        if rate not in losses:
+            losses[rate] = _after(job, ids, start, dataclasses.replace(_as_in_a_round(local), lr=rate))
+    means, shared = _means(losses, before)
+    rate = _best(means, float(np.mean([before[client] for client in shared])), rates[-1])
+    return Search(kind_of(local), rate, tuple(sorted(means.items())), tuple(shared or ids.tolist()))
 
 
 def _some(roster: Roster, rng: np.random.Generator) -> Tensor:
@@ -159,8 +172,10 @@ def _some(roster: Roster, rng: np.random.Generator) -> Tensor:
     return draw(here, min(CLIENTS, len(here.ids)), rng)
 
 
-def _short(local: Local) -> Local:
-    return dataclasses.replace(local, epochs=None, steps=STEPS, lr_decay=1.0, keep_optimizer=False)
+def _as_in_a_round(local: Local) -> Local:
+    """As many steps as a round has: of half the samples that takes twice the epochs."""
+    epochs = None if local.steps is not None else 2 * (local.epochs or 1)
+    return dataclasses.replace(local, epochs=epochs, lr_decay=1.0, keep_optimizer=False)
 
 
 def _after(job: Job[State], ids: Tensor, start: Tensor, local: Local) -> Mapping[int, float] | None:
@@ -179,10 +194,13 @@ def _after(job: Job[State], ids: Tensor, start: Tensor, local: Local) -> Mapping
 
 
 def _held_out(job: Job[State], ids: Tensor, model: All | Pick) -> Mapping[int, float] | None:
-    """Each client's loss under a model, on its second half; None if one is not finite."""
+    """Each client's loss on its second half under a model that predicts: without dropout, with its own statistics.
+
+    None if one is not finite.
+    """
     ask = _asks(job, ids)
     try:
-        reply: Fitted = ask(Fit(model, LOOK, half=1, send=False, keep=False))
+        reply: Evaluated = ask(Evaluate((model,), split="train", half=1))
     except NoAnswerError:
         return None if any(missing.diverged for missing in ask.lost) else {}
     losses = dict(zip(reply.ids.tolist(), reply.loss.tolist(), strict=True))
@@ -195,22 +213,31 @@ def _asks(job: Job[State], ids: Tensor) -> RoundAsk:
     return RoundAsk(job.stack, ids, job.settings.seed, 0, kind="probe", names=job.clients.names)
 
 
-def _mean(losses: Mapping[int, float] | None, shared: Sequence[int]) -> float | None:
-    """Over the clients, each counted once; None where a training diverged."""
-    return float(np.mean([losses[client] for client in shared])) if losses and shared else None
+def _means(
+    losses: Mapping[float, Mapping[int, float] | None], before: Mapping[int, float]
+) -> tuple[dict[float, float | None], list[int]]:
+    """The loss with each rate, over the clients that answered every time; None where a training diverged."""
+    shared = sorted(set.intersection(*(set(found) for found in (before, *losses.values()) if found)))
+    mean = {
+        rate: float(np.mean([found[client] for client in shared])) if found and shared else None
+        for rate, found in losses.items()
+    }
+    return mean, shared
 
 
-def _best(means: Mapping[float, float | None], before: float | None) -> float:
-    """The rate of the least loss, or a smaller one that gains nearly as much."""
+def _best(means: Mapping[float, float | None], before: float, beyond: float) -> float:
+    """The rate of the least loss, or a smaller one that gains nearly as much; not close to one that fails.
+
+    A larger rate than the best fails if training diverges, or leaves a model no better than the one it started from.
+    """
     known = {rate: loss for rate, loss in means.items() if loss is not None}
-    if not known:
-        raise CoterieError(
-            f"local.lr: auto: training diverges with every rate down to {min(means):g}; standardise the inputs, bound "
-            "the steps (local.clip=1), or write a rate",
-            code="diverged",
-        )
+    best = min(known, key=lambda rate: (known[rate], rate))
+    fails = min((r for r, loss in means.items() if r > best and (loss is None or loss >= before)), default=math.inf)
+    known.pop(beyond, None)
+    safe = {rate: loss for rate, loss in known.items() if AWAY * rate < fails * (1 - 1e-9)}
+    known = safe or {min(known): known[min(known)]}
     least = min(known.values())
-    slack = TIE * max(0.0, (least if before is None else before) - least)
+    slack = TIE * min(max(0.0, before - least), least)
     return min(rate for rate, loss in known.items() if loss <= least + slack)
 
 
@@ -225,7 +252,7 @@ def as_text(searches: Sequence[Search]) -> str:
 def recorded(path: Path) -> dict[str, float]:
     """The rates that a run found; none where it did not look for any."""
     try:
-        rows = parse_json((path / FILE).read_bytes())
+        rows = parse_json(plain_bytes(path / FILE))
         return {str(row["kind"]): float(row["rate"]) for row in rows}
     except FileNotFoundError:
         return {}

@@ -19,7 +19,7 @@ from typing import Any
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
-from coterie.core.files import write_durably, writing
+from coterie.core.files import plain_bytes, write_durably, writing
 from coterie.data.federation import Federation
 from coterie.data.membership import ChangedFederation, changed, extended, forgotten_in, key_of
 from coterie.training.matching import seen_alike
@@ -108,7 +108,7 @@ def _forgotten(path: Path) -> list[int]:
 
 def _json(file: Path) -> Any:
     try:
-        return parse_json(file.read_bytes())
+        return parse_json(plain_bytes(file))
     except FileNotFoundError:
         return None
     except OSError as error:

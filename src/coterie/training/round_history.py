@@ -12,6 +12,7 @@ from typing import Any
 from coterie.core.cohort import Counted
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.files import plain_bytes
 from coterie.core.metrics import Summary
 from coterie.engines.contract import Missing
 from coterie.training.events import RoundDone, ServingModel
@@ -50,7 +51,7 @@ def number(value: Any) -> Any:
 def read(path: Path) -> dict[int, tuple[str, RoundDone]]:
     """The rounds of a run by number, as lines and as events; lines that cannot be read are left out."""
     try:
-        raw = (path / FILE).read_bytes()
+        raw = plain_bytes(path / FILE)
     except FileNotFoundError:
         return {}
     except OSError as error:

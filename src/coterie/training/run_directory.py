@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from coterie.client.memory import Memory
 from coterie.core.clients import Clients, clients_at
 from coterie.core.errors import CoterieError, ResumeError
-from coterie.core.files import LineLog, make_directory, sync_directory, write_durably, writing
+from coterie.core.files import LineLog, check_run_files, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
 from coterie.data.federation import Federation
 from coterie.layers import fixed, free, own_of
@@ -324,7 +324,9 @@ def check_directory(path: Path, resume: bool) -> None:
     """Refuse a directory that has no run to resume, or that is in use when a run is to start there."""
     if not resume:
         check_free(path)
-    elif not (path / "config.yaml").is_file():
+        return
+    check_run_files(path)
+    if not (path / "config.yaml").is_file():
         raise CoterieError(f"{path}: no run to resume there (it has no config.yaml)", code="run-not-found")
 
 

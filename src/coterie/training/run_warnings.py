@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.files import plain_bytes
 from coterie.core.formatting import short
 from coterie.core.metrics import Summary
 from coterie.core.naming import client_name
@@ -23,6 +26,9 @@ from coterie.training.following import changes_in
 
 FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
 WORTH = 0.99  # of the mistakes of always saying the commonest class; a model that makes more of them is worth nothing
+OVERFIT = 1.03  # times the least error of earlier rounds: clearly worse
+POINTS = 0.02  # the same of accuracy, as a difference
+SMOOTH = 3  # evaluated rounds whose mean is compared
 ROUNDING = 1e-9  # of the targets' variance
 FILE = "warnings.json"  # of a run directory, where there are any
 
@@ -50,6 +56,7 @@ def warnings_of(
         _unscored(last.unscored if last is not None else (), scored, clients),
         _worse_than_constant(summary, local_of(method).rate, clients),
         _guessing(summary, _outputs(clients), local_of(method).rate) or _like_the_commonest(summary, usual),
+        _overfits(history, clients),
         _collapsed(method, summary),
         _left_behind(history, clients),
         _never_changed(history, clients),
@@ -88,7 +95,7 @@ def write(path: Path, warnings: Sequence[str]) -> None:
 def read(path: Path) -> tuple[str, ...]:
     """What `write` wrote; nothing where there is nothing, or not readable."""
     try:
-        found = parse_json((path / FILE).read_bytes())
+        found = parse_json(plain_bytes(path / FILE))
     except (OSError, DecodeError):
         return ()
     return tuple(text for text in found if isinstance(text, str)) if isinstance(found, list) else ()
@@ -159,6 +166,38 @@ def _like_the_commonest(summary: Summary, usual: Commonest | None) -> str | None
         f"accuracy {summary.accuracy:.2%} is no better than always saying '{usual.label}', the commonest class "
         f"({usual.accuracy:.2%}): nothing useful was learnt; try more rounds or another local.lr, and see whether the "
         "inputs say anything about the labels"
+    )
+
+
+def _overfits(history: Sequence[RoundDone], clients: Clients) -> str | None:
+    """Where scores were clearly better in earlier rounds; of data that changed, in rounds since the last change.
+
+    Scores are means of three rounds, so that one lucky round is no best round.
+    """
+    since = max((change for change in changes_in(clients) if change <= len(history)), default=0)
+    scored = [(event.round, event.validation or event.summary) for event in history if event.round >= since]
+    known = [(number, summary) for number, summary in scored if summary is not None and math.isfinite(summary.loss)]
+    if len(known) < 2 * SMOOTH:
+        return None
+    rounds, last = [number for number, _ in known], known[-1][1]
+    accuracies = [summary.accuracy for _, summary in known if summary.accuracy is not None]
+    values = accuracies if len(accuracies) == len(known) else [summary.loss for _, summary in known]
+    smooth = np.convolve(values, np.full(SMOOTH, 1 / SMOOTH), mode="valid")
+    if last.accuracy is None:
+        best, now = int(smooth.argmin()), float(smooth[-1])
+        if now <= OVERFIT * float(smooth[best]) or rounds[-1] - rounds[best + 1] < SMOOTH:
+            return None
+        fell = f"the error was least around round {rounds[best + 1]} (loss {short(float(smooth[best]))}) and is " + (
+            f"{now / float(smooth[best]) - 1:.0%} larger since ({short(now)} in round {rounds[-1]})"
+        )
+    else:
+        best, now = int(smooth.argmax()), float(smooth[-1])
+        if now >= float(smooth[best]) - POINTS or rounds[-1] - rounds[best + 1] < SMOOTH:
+            return None
+        fell = f"accuracy was best around round {rounds[best + 1]} ({smooth[best]:.1%}) and fell to {now:.1%}"
+    held = "" if history[-1].validation is not None else "validation=0.2 and "
+    return (
+        f"{fell}: later rounds overfit; {held}stop_after=5 end a run when it no longer gets better on held-out samples"
     )
 
 

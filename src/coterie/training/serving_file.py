@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
+from coterie.core.files import plain_bytes
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import LOSSES, METHODS, MODELS, NO_CODE, Catalogue
@@ -70,7 +71,7 @@ def read(path: Path, source: Callable[[], Federation] | None) -> ServingFile | N
     """The file of a run directory; None where it has none (a run of version 0.1)."""
     file = path / FILE
     try:
-        tree = parse_json(file.read_bytes())
+        tree = parse_json(plain_bytes(file))
         if isinstance(tree, dict) and tree.get("format", FORMAT) != FORMAT:
             raise CoterieError(
                 f"{file}: has the format {tree['format']!r}, this version reads {FORMAT}", code="run-version"

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, StoppedError
-from coterie.core.files import write_durably
+from coterie.core.files import plain_bytes, write_durably
 
 State = Literal["running", "done", "stopped", "failed"]
 FILE = "status.json"
@@ -108,7 +108,7 @@ def held(path: Path) -> bool | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        found = parse_json((path / FILE).read_bytes())
+        found = parse_json(plain_bytes(path / FILE))
     except (OSError, DecodeError):
         return None
     return found if isinstance(found, dict) and found.get("state") in get_args(State) else None

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from coterie.core.decoder import DecodeError, decode, parse_json
-from coterie.core.files import LineLog, write_durably
+from coterie.core.files import LineLog, plain_bytes, write_durably
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.training.events import Snapshot
@@ -204,7 +204,7 @@ def read_trace(path: Path) -> tuple[NDArray[np.int64], list[TraceLine]]:
     file = path / "trace.jsonl"
     ids: tuple[int, ...] = ()
     lines = []
-    for text in file.read_bytes().split(b"\n") if file.is_file() else ():
+    for text in plain_bytes(file).split(b"\n") if file.is_file() else ():
         try:
             value = parse_json(text)
             if not ids and isinstance(value, dict) and "ids" in value:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coterie.core.errors import CoterieError
+from coterie.core.files import check_run_files
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[FILE.yaml] [key=value ...]", help="A file, then changes to it.")
@@ -33,5 +34,6 @@ def check_resume(resume: Path | None, file: Path | None, out: Path | None) -> No
             "--resume takes its configuration and directory from the run; leave the file and --out out",
             code="option-conflict",
         )
+    check_run_files(resume)
     if not (resume / "config.yaml").is_file():
         raise CoterieError(f"{resume}: no run to resume there (it has no config.yaml)", code="run-not-found")

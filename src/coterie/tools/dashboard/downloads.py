@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
+from coterie.core.formatting import cell
 from coterie.tools.report.record import RunRecord
 from coterie.training.result import Result
 
@@ -41,7 +42,7 @@ def assignments(record: RunRecord) -> str:
     writer.writerow(["client", "name", "cluster", *scores])
     for row, client in enumerate(clients.ids.tolist()):
         numbers = [_plain(values[row]) for values in scores.values()]
-        writer.writerow([client, record.names.get(client, ""), int(clients.cluster[row]), *numbers])
+        writer.writerow([client, cell(record.names.get(client, "")), int(clients.cluster[row]), *numbers])
     return out.getvalue()
 
 

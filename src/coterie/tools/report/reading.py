@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.files import plain_bytes
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NODES = 100_000  # of a configuration: a file that unfolds to more is not one
@@ -30,7 +32,7 @@ class Found:
 def read_json(file: Path) -> Found:
     """A JSON document; nothing, without a problem, where there is no file."""
     try:
-        return Found(json.loads(file.read_text(encoding="utf-8")))
+        return Found(json.loads(plain_bytes(file)))
     except FileNotFoundError:
         return Found()
     except (OSError, ValueError, RecursionError):
@@ -43,7 +45,7 @@ def read_yaml(file: Path) -> Found:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
     try:
-        value = _Unfold().plain(yaml.load(file.read_text(encoding="utf-8"), Loader=loader))
+        value = _Unfold().plain(yaml.load(plain_bytes(file), Loader=loader))
     except FileNotFoundError:
         return Found()
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -73,7 +75,7 @@ class _Unfold:
 def read_lines(file: Path) -> Found:
     """JSON objects, one per line. A last line that is cut short is a matter of course, any other bad line is not."""
     try:
-        texts = file.read_bytes().split(b"\n")
+        texts = plain_bytes(file).split(b"\n")
     except FileNotFoundError:
         return Found([])
     except OSError:
@@ -99,6 +101,8 @@ def as_object(text: bytes) -> dict[str, Any] | None:
 
 def lines_from_the_end(file: Path, block: int = 1 << 14, most: int = 1 << 22) -> Iterator[dict[str, Any]]:
     """The objects of a file of lines, last first, without reading more of it than is asked for."""
+    if file.exists() and not file.is_file():
+        return
     try:
         with file.open("rb") as stream:
             where = stream.seek(0, os.SEEK_END)
