@@ -67,7 +67,7 @@ format: $(VENV)/installed
 
 reproduce-quick: $(VENV)/installed  ## what the papers stand on, in small: fails where an ordering does not hold
 	rm -rf build/reproduce-quick
-	$(BIN)/coterie reproduce quick --check --results build/reproduce-quick
+	$(BIN)/python -m papers quick --check --results build/reproduce-quick
 
 bench-quick: $(VENV)/installed  ## the papers' workloads, engine against engine and a plain loop, in under three minutes
 	OMP_NUM_THREADS=1 $(BIN)/python bench/compare.py --quick

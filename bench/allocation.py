@@ -31,7 +31,7 @@ from coterie.core.references import All
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Visit
 from coterie.engines.sequential import Sequential
-from coterie.methods.authors.rows import Rows
+from papers.methods.rows import Rows
 
 ROUNDS = 4
 

@@ -10,7 +10,6 @@ INK, LINE = "#1b2b34", "#5f7380"
 FILLS = ("#e3f2ef", "#d3eae5", "#fff3d9", "#fde9c4", "#e4ebfb", "#d7e1f7", "#f3e6f5", "#ecdaf0", "#e7d3ec", "#e2cbe8")
 # From the top: a layer imports only from those below it.
 LAYERS: tuple[tuple[tuple[str, str], ...], ...] = (
-    (("reproduce", "the papers' tables"),),
     (("tools", "command line, report, dashboard, experiments, trackers"),),
     (("serving", "life after training: place, predict, export, HTTP, drift"),),
     (("network", "real clients: protocol, server, client, flower, security"), ("testing", "for your own method")),

@@ -44,7 +44,7 @@ def test_an_example_runs_and_is_short(example: Path, capsys: pytest.CaptureFixtu
 
 def test_the_yaml_example_builds() -> None:
     config = read(ROOT / "examples" / "wecfl-cnn.yaml")
-    assert type(build(config).method).__name__ == "WeCFLAuthors"
+    assert type(build(config).method).__name__ == "WeCFL"
 
 
 def test_the_documented_configuration_is_the_default_one() -> None:
@@ -74,10 +74,10 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def test_every_number_of_the_readme_comes_from_results() -> None:
     """Runs made since are a reason to write its rows anew: `show.in_readme`."""
-    from coterie.reproduce.results import Results
-    from coterie.reproduce.show import in_readme
-    from coterie.reproduce.standing import standing
-    from coterie.reproduce.tables import table
+    from papers.results import Results
+    from papers.show import in_readme
+    from papers.standing import standing
+    from papers.tables import table
 
     text = (ROOT / "README.md").read_text()
     rows = re.findall(r"^\| \[([a-z0-9-]+)\]\(docs/results\.md#\1\) \|.*$", text, re.MULTILINE)
@@ -87,10 +87,10 @@ def test_every_number_of_the_readme_comes_from_results() -> None:
 
 
 def test_results_page_is_of_the_results_that_are_there() -> None:
-    """Cells that were run since are a reason to render it anew: coterie reproduce --report."""
-    from coterie.reproduce.results import Results
-    from coterie.reproduce.standing import standing
-    from coterie.reproduce.tables import TABLES
+    """Cells that were run since are a reason to render it anew: python -m papers --report."""
+    from papers.results import Results
+    from papers.standing import standing
+    from papers.tables import TABLES
 
     text = (ROOT / "docs" / "results.md").read_text()
     for found in (standing(table, Results(ROOT / "results")) for table in TABLES):
@@ -101,7 +101,7 @@ def test_results_page_is_of_the_results_that_are_there() -> None:
 
 
 def test_no_outcome_is_stale() -> None:
-    from coterie.reproduce.results import Results, stale
-    from coterie.reproduce.tables import TABLES
+    from papers.results import Results, stale
+    from papers.tables import TABLES
 
     assert stale(Results(ROOT / "results"), TABLES) == []

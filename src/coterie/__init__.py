@@ -61,16 +61,6 @@ if TYPE_CHECKING:
     from coterie.layers.contract import Layer as Layer
     from coterie.layers.privacy import Privacy as Privacy
     from coterie.layers.robust import Robust as Robust
-    from coterie.methods.ablations.cam import CAMWithoutGlobal as CAMWithoutGlobal
-    from coterie.methods.ablations.fedgroup import FedGroupRAC as FedGroupRAC
-    from coterie.methods.ablations.fedgroup import FedGroupRCC as FedGroupRCC
-    from coterie.methods.authors.cam import CAMAuthors as CAMAuthors
-    from coterie.methods.authors.fedgroup import FedGroupAuthors as FedGroupAuthors
-    from coterie.methods.authors.fedgroup import FedGrouProxAuthors as FedGrouProxAuthors
-    from coterie.methods.authors.fesem import FeSEMAuthors as FeSEMAuthors
-    from coterie.methods.authors.ifca import IFCAAuthors as IFCAAuthors
-    from coterie.methods.authors.stocfl import StoCFLAuthors as StoCFLAuthors
-    from coterie.methods.authors.wecfl import WeCFLAuthors as WeCFLAuthors
     from coterie.methods.cam import CAM as CAM
     from coterie.methods.cam_presets import CFLCAM as CFLCAM
     from coterie.methods.cam_presets import IFCACAM as IFCACAM
@@ -168,20 +158,6 @@ _HOME = {
     "coterie.data.federation": ("Federation",),
     "coterie.layers.attack": ("Attack", "AttackReport", "AttackView", "Lie"),
     "coterie.layers.contract": ("Layer",),
-    "coterie.methods.ablations.cam": ("CAMWithoutGlobal",),
-    "coterie.methods.ablations.fedgroup": (
-        "FedGroupRAC",
-        "FedGroupRCC",
-    ),
-    "coterie.methods.authors.cam": ("CAMAuthors",),
-    "coterie.methods.authors.fedgroup": (
-        "FedGroupAuthors",
-        "FedGrouProxAuthors",
-    ),
-    "coterie.methods.authors.fesem": ("FeSEMAuthors",),
-    "coterie.methods.authors.ifca": ("IFCAAuthors",),
-    "coterie.methods.authors.stocfl": ("StoCFLAuthors",),
-    "coterie.methods.authors.wecfl": ("WeCFLAuthors",),
     "coterie.methods.cam": ("CAM",),
     "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),

@@ -124,3 +124,10 @@ def test_a_predictor_that_returns_no_evaluate_and_a_round_that_asks_no_task_are_
 
     with raises("task-invalid", match="ask: expected Fit, Score, Evaluate or Describe, or a list of them, got All"):
         coterie.run(Asks(), clients, "linear", rounds=1)
+
+
+def test_a_number_of_clusters_for_the_method_that_measures_it_names_one_that_takes_it() -> None:
+    with raises("config-unknown-key", match=r"method\.k: .*Halves measures .* write method\.name=wecfl method\.k=4$"):
+        METHODS.build("halves", {"k": 4}, NO_CODE)
+    with raises("argument-unknown", match=r"Halves\.k: .*Halves measures .* write coterie\.WeCFL\(k=3\)$"):
+        coterie.Halves(k=3)  # type: ignore[call-arg]

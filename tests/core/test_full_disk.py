@@ -19,10 +19,10 @@ from coterie.core import files
 from coterie.core.errors import CoterieError
 from coterie.core.files import LineLog
 from coterie.network.client.state_store import DirectoryStore
-from coterie.reproduce.page import _put
 from coterie.training.checkpoint import load_newest
 from coterie.training.round_history import missing_rounds, read
 from coterie.training.run_directory import read_history
+from papers.page import _put
 
 LOCAL = coterie.Local(steps=2, batch=4, lr=0.1)
 

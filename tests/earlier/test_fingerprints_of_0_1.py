@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coterie.reproduce.results import fingerprint
-from coterie.reproduce.tables import TABLES
+from papers.results import fingerprint
+from papers.tables import TABLES
 
 KEPT: dict[str, str] = json.loads((Path(__file__).parent / "fingerprints-0.1.json").read_text())
 

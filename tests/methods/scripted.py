@@ -12,21 +12,31 @@ from torch import Tensor, nn
 
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
-from coterie.core.earlier_runs import NAMES, todays_method
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.moved_options import OPTIONS
 from coterie.core.references import All, Best, Pick, Ref
-from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.tasks import Fit, Score, Task
+from coterie.methods.cam import CAM
 from coterie.methods.contract import Method
+from coterie.methods.fedgroup import FedGroup
+from coterie.methods.fedgrouprox import FedGrouProx
+from coterie.methods.fesem import FeSEM
+from coterie.methods.ifca import IFCA
+from coterie.methods.stocfl import StoCFL
+from coterie.methods.wecfl import WeCFL
 from coterie.testing import ScriptedAsk as ScriptedAsk
 from coterie.testing import fitted as fitted
 from coterie.testing import make_cohort as make_cohort
 from coterie.testing import make_roster as make_roster
 from coterie.testing import scored as scored
+from papers.methods.cam import CAMAuthors, CAMWithoutGlobal
+from papers.methods.fedgroup import FedGroupAuthors, FedGroupRAC, FedGroupRCC, FedGrouProxAuthors
+from papers.methods.fesem import FeSEMAuthors
+from papers.methods.ifca import IFCAAuthors
+from papers.methods.stocfl import StoCFLAuthors
+from papers.methods.wecfl import WeCFLAuthors
 
 LOCAL = Local(steps=7, lr=0.25)
 TWO = Model(lambda: nn.Linear(2, 1, bias=False))  # a model is two numbers
@@ -46,15 +56,41 @@ def played(method: Method[Any], state: Any, cohort: Cohort, ask: Any) -> Any:
         return state
 
 
+KMEANS = {"kmeans": "warm", "size_unit": "samples", "join": "loss"}
+ABLATIONS = {"rcc": FedGroupRCC, "rac": FedGroupRAC}
+AUTHORS: dict[type[Any], tuple[type[Any], dict[str, Any]]] = {  # of a method, with the paper's value of options
+    IFCA: (IFCAAuthors, {"choose_by": "loss"}),
+    FeSEM: (FeSEMAuthors, KMEANS),
+    WeCFL: (WeCFLAuthors, KMEANS),
+    FedGroup: (FedGroupAuthors, {"cold_start": "on_selection"}),
+    FedGrouProx: (FedGrouProxAuthors, {"cold_start": "on_selection"}),
+    CAM: (CAMAuthors, {"order": "simultaneous", "score": "additive"}),
+    StoCFL: (
+        StoCFLAuthors,
+        {
+            "tau": 0.5,  # the authors' code has no tau: auto
+            "global_update": "parallel",
+            "cluster_vector": "all_members",
+            "merge_model": "mean",
+            "recompute_after_merge": False,
+            "new_cluster": "anchor",
+        },
+    ),
+}
+
+
 def variant(kind: type[Any], **options: Any) -> Any:
     """The variant of a method (its authors', or an ablation) that differs from the paper's in these options only."""
-    moved = OPTIONS[kind.__name__]
-    options = ({"tau": 0.5} if kind.__name__ == "StoCFL" else {}) | options  # the authors' code has no tau: auto
-    paper = kind(**{key: value for key, value in options.items() if key not in moved})
-    plain = {field.name: getattr(paper, field.name) for field in dataclasses.fields(paper)}
-    usual = {key: option.usual for key, option in moved.items() if option.gone}
-    tree = todays_method({"name": NAMES[kind.__name__]} | plain | usual | options)
-    return METHODS.find(tree.pop("name"), NO_CODE)(**tree)
+    made, paper = AUTHORS[kind]
+    if kind is CAM and options.pop("without_global", False):
+        made, paper = CAMWithoutGlobal, {}
+        options.pop("order", None)
+    if options.get("grouping") in ABLATIONS:
+        made = ABLATIONS[options.pop("grouping")]
+    names = {field.name for field in dataclasses.fields(kind)}
+    plain = kind(**{key: value for key, value in (paper | options).items() if key in names and key != "warmup_by"})
+    usual = {field.name: getattr(plain, field.name) for field in dataclasses.fields(kind)}
+    return made(**(usual | paper | options))
 
 
 class Imagined:

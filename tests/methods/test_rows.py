@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.allocation.spill import SMALL, held
-from coterie.methods.authors.rows import Rows
+from papers.methods.rows import Rows
 
 
 def ids(*numbers: int) -> Tensor:
@@ -31,7 +31,7 @@ def test_putting_copies_nothing_that_was_there_and_leaves_the_old_table() -> Non
 
 
 def test_what_memory_has_no_room_for_lies_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.methods.authors.rows.room", lambda: 2 * SMALL)
+    monkeypatch.setattr("papers.methods.rows.room", lambda: 2 * SMALL)
     values = torch.arange(3.0)[:, None].expand(3, SMALL // 4)
     table = Rows.empty().put(ids(0, 1), values[:2].clone()).put(ids(2), values[2:].clone())
     assert [held(row) for row in table.rows] == [SMALL, SMALL, 0]

@@ -34,11 +34,11 @@ from torch import Tensor
 
 from coterie.core.local import Local
 from coterie.core.replies import Fitted
-from coterie.methods.authors.rows import Rows
-from coterie.methods.authors.stocfl import Sampled
 from coterie.methods.stocfl import StoCFL
 from coterie.methods.stocfl_clusters import Stochastic
 from coterie.methods.stocfl_tau import representing, with_tau
+from papers.methods.rows import Rows
+from papers.methods.stocfl import Sampled
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})
 ANCHOR = torch.tensor([1.0, 1.0])

@@ -32,6 +32,7 @@ from coterie.methods.wecfl import WeCFL
 from coterie.network.protocol.messages import for_client
 from coterie.network.protocol.wire import encode
 from coterie.training.result import Result
+from papers.methods.ifca import IFCAAuthors
 
 LOCAL = Local(steps=3, batch=4, lr=0.1)
 OUTLINE = 1500  # bytes per task: more than any outline here needs
@@ -93,7 +94,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fedsoft from centers": ("fedsoft", {"start_from": "centers", "select": 2}),
     "ifca-cam by accuracy, cluster first": (
         "cam-authors",
-        {"base": coterie.IFCAAuthors(k=2, choose_by="accuracy"), "order": "cluster_first"},
+        {"base": IFCAAuthors(k=2, choose_by="accuracy"), "order": "cluster_first"},
     ),
     "wecfl-cam global first": ("cam-authors", {"base": WeCFL(k=2), "order": "global_first", "lam": 0.01}),
     "fesem-cam cluster first": (

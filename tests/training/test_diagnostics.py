@@ -20,6 +20,8 @@ from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.methods.cam_presets import IFCACAM
 from coterie.training.diagnostics import Diagnosis, diagnose, models_of, training
+from papers.methods.cam import CAMAuthors
+from papers.methods.stocfl import StoCFLAuthors
 
 ZERO = vector(0, 0)
 NOBODY = torch.empty(0, dtype=torch.int64)
@@ -204,7 +206,7 @@ METHODS: dict[str, tuple[Any, int]] = {  # and which training of the round's las
     "cfl": (coterie.CFL(), 0),
     "fl+hc": (coterie.FLHC(k=2, warmup=1), 0),
     "ifca-cam": (IFCACAM(base=coterie.IFCA(k=2), warmup=1), 0),
-    "fesem-cam": (coterie.CAMAuthors(base=coterie.FeSEM(k=2), warmup=0, lam=0.01, order="global_first"), 1),
+    "fesem-cam": (CAMAuthors(base=coterie.FeSEM(k=2), warmup=0, lam=0.01, order="global_first"), 1),
 }
 
 
@@ -254,5 +256,5 @@ def test_stocfl_with_the_authors_chain_is_diagnosed_by_its_clusters(monkeypatch:
         return diagnose(fits, after)
 
     monkeypatch.setattr("coterie.training.loop.diagnose", spy)
-    coterie.run(coterie.StoCFLAuthors(tau=0.3, global_update="chain"), make_federation(), linear(), rounds=1)
+    coterie.run(StoCFLAuthors(tau=0.3, global_update="chain"), make_federation(), linear(), rounds=1)
     assert seen == [4]

@@ -15,6 +15,7 @@ from coterie.core.seeds import Purpose, generator
 from coterie.methods.contract import Method
 from coterie.training.build import build_data, build_method
 from coterie.training.config import read
+from papers.methods.wecfl import WeCFLAuthors
 
 LOCAL = Local(epochs=2, batch=8, lr=0.1)
 
@@ -76,7 +77,7 @@ def test_fedprox_without_mu_is_fedavg_bit_for_bit() -> None:
     [
         IFCA(k=1, local=LOCAL),
         WeCFL(k=1, local=LOCAL),
-        coterie.WeCFLAuthors(k=1, local=LOCAL),
+        WeCFLAuthors(k=1, local=LOCAL),
         FeSEM(k=1, local=LOCAL, weights="size"),
     ],
     ids=["ifca", "wecfl", "wecfl-authors", "fesem"],

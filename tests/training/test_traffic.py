@@ -22,6 +22,7 @@ from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.engines.contract import Visit
 from coterie.layers.traffic import down, up
 from coterie.methods.cam_presets import IFCACAM, WeCFLCAM
+from papers.methods.stocfl import StoCFLAuthors
 
 P = 16  # bytes of a model
 N = 4  # bytes of a number that comes with an answer
@@ -204,7 +205,7 @@ def test_whole_methods(name: str, engine: Any) -> None:
 
 
 def test_the_chain_sends_the_global_model_from_client_to_client() -> None:
-    result = coterie.run(coterie.StoCFLAuthors(global_update="chain"), make_federation(4), linear(), rounds=2)
+    result = coterie.run(StoCFLAuthors(global_update="chain"), make_federation(4), linear(), rounds=2)
     # Row and global model (the pull), then the chain's model: another vector for all but the first in line.
     assert [event.layers["traffic"]["down"] for event in result.history] == [4 * 4 * P, 4 * 3 * P]
     assert [event.layers["traffic"]["up"] for event in result.history] == [4 * 3 * (P + N), 4 * 2 * (P + N)]

@@ -11,7 +11,7 @@ from coterie.core.moved_options import HOMES, OPTIONS, PRESETS
 from coterie.core.registry import METHODS
 
 Tree = dict[str, Any]
-CLASSES = {name: place.partition(":")[2] for name, place in METHODS.places.items()}
+CLASSES = {name: place.partition(":")[2] for name, place in METHODS.places.items()} | dict(HOMES)
 NAMES = {kind: name for name, kind in CLASSES.items()}
 # Of two methods that options moved to, the one that has the other's options too, or needs them not.
 FIRST = ("fedgroup-rcc", "fedgroup-rac", "cam-without-global")

@@ -76,24 +76,3 @@ OPTIONS: Mapping[str, Mapping[str, Moved]] = {
     "CAM": _CAM,
     **{preset: {k: replace(moved, base=base) for k, moved in _CAM.items()} for preset, base in PRESETS.items()},
 }
-
-
-MEASURED = ("Halves", "k")  # the number of clusters, given to a method that measures it
-
-
-def advice(kind: str, key: str, value: object, prefix: str, in_python: bool = False) -> str | None:
-    """What to write instead of an option that another method has, or None. kind: the class that it was given to."""
-    if (kind, key) == MEASURED:
-        written = f"coterie.WeCFL(k={value})" if in_python else f"{prefix}.name=wecfl {prefix}.k={value}"
-        return f"unknown key, Halves measures the number of clusters; to give it, write {written}"
-    moved = OPTIONS.get(kind, {}).get(key)
-    to = None if moved is None else moved.home(value) or (moved.to if isinstance(moved.to, str) else None)
-    if moved is None or to is None:
-        return None
-    option = "an option" if moved.gone else f"'{value}' is"
-    where = "of" if moved.gone else "now"
-    if in_python:
-        written = f"{key}=..." if moved.gone else "..."
-        return f"{option} {where} {HOMES[to]}; write coterie.{HOMES[to]}({written})"
-    base = f" {prefix}.base.name={moved.base}" if moved.base else ""
-    return f"{option} {where} '{to}'; write {prefix}.name={to}{base}"

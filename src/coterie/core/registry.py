@@ -10,13 +10,12 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from coterie.core.docstrings import UnreadableError, describe
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.moved_options import advice
 
 
 @dataclass(frozen=True)
@@ -100,24 +99,26 @@ class Catalogue:
     parts: tuple[str, ...] = ("__call__",)  # what it has to have
     functions: bool = True  # whether a function will do
     key: str = "name"  # under which a configuration names it
+    registered: dict[str, str] = field(default_factory=dict)  # by others: found by name, but not listed
 
     def find(self, name: str, consent: Consent) -> Any:
         """The class or function of this name."""
         if ":" in name:
             return self._import(name, consent)
-        if name not in self.places:
+        known = {**self.registered, **self.places}
+        if name not in known:
             what = self.kind.rpartition(".")[2]
             raise CoterieError(
-                f"{self.kind}.{self.key}: unknown {what} '{name}'.{suggest(name, self.places)}",
+                f"{self.kind}.{self.key}: unknown {what} '{name}'.{suggest(name, known)}",
                 code="config-unknown-name",
             )
-        return self._import(self.places[name], ANY_CODE)
+        return self._import(known[name], ANY_CODE)
 
     def build(self, name: str, params: Mapping[str, Any], consent: Consent) -> Any:
         """An object of this name with these parameters, validated."""
         from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-        from coterie.core.validation import explain
+        from coterie.core.validation import explain, instead_of
 
         made = self.find(name, consent)
         components: Mapping[str, Catalogue] = getattr(made, "components", {})
@@ -133,7 +134,7 @@ class Catalogue:
                     return TypeAdapter(made).validate_python(dict(params))
                 known = [f.name for f in dataclasses.fields(made) if f.init]
                 key = sorted(unknown)[0]
-                instead = advice(made.__name__, key, params[key], self.kind)
+                instead = instead_of(made.__name__, key, params[key], self.kind)
                 if instead is not None:
                     raise CoterieError(f"{self.kind}.{key}: {instead}", code="config-unknown-key")
                 raise CoterieError(
@@ -253,16 +254,6 @@ METHODS = Catalogue(
         "fedbn": "coterie.methods.fedbn:FedBN",
         "personal": "coterie.methods.personal:Personalised",
         "ifca-personal": "coterie.methods.personal:IFCAPersonal",
-        "ifca-authors": "coterie.methods.authors.ifca:IFCAAuthors",
-        "fesem-authors": "coterie.methods.authors.fesem:FeSEMAuthors",
-        "wecfl-authors": "coterie.methods.authors.wecfl:WeCFLAuthors",
-        "fedgroup-authors": "coterie.methods.authors.fedgroup:FedGroupAuthors",
-        "fedgrouprox-authors": "coterie.methods.authors.fedgroup:FedGrouProxAuthors",
-        "stocfl-authors": "coterie.methods.authors.stocfl:StoCFLAuthors",
-        "cam-authors": "coterie.methods.authors.cam:CAMAuthors",
-        "fedgroup-rcc": "coterie.methods.ablations.fedgroup:FedGroupRCC",
-        "fedgroup-rac": "coterie.methods.ablations.fedgroup:FedGroupRAC",
-        "cam-without-global": "coterie.methods.ablations.cam:CAMWithoutGlobal",
     },
     "a method (a class with init, round and predictor)",
     ("init", "round", "predictor"),

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.moved_options import advice
 
 T = TypeVar("T")
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
@@ -91,7 +90,7 @@ def _code(fault: str, named: bool) -> str:
 def _moved(kind: Any, loc: list[str], value: object, prefix: str, named: bool) -> str | None:
     """What to write instead of an option that another method has now."""
     name = getattr(kind, "__name__", "")
-    return advice(name, loc[0], value, prefix, in_python=not named) if len(loc) == 1 else None
+    return instead_of(name, loc[0], value, prefix, in_python=not named) if len(loc) == 1 else None
 
 
 def _is_branch(part: str) -> bool:
@@ -124,3 +123,11 @@ def settings_from(kind: type[T], **values: object) -> T:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         raise explain(error, "", kind) from None
+
+
+def instead_of(kind: str, key: str, value: object, prefix: str, in_python: bool = False) -> str | None:
+    """What to write instead of a number of clusters for the method that measures it, else None. kind: its class."""
+    if (kind, key) != ("Halves", "k"):
+        return None
+    written = f"coterie.WeCFL(k={value})" if in_python else f"{prefix}.name=wecfl {prefix}.k={value}"
+    return f"unknown key, Halves measures the number of clusters; to give it, write {written}"

@@ -9,7 +9,7 @@ A global warm-up takes `warmup` rounds. A local one needs no server and takes no
 clients train alone for as long as `warmup` rounds would take, the base clusters these warm models, and the joint
 rounds start from the cluster models, as in Algorithm 1 (the paper's 100 rounds with 30 of local warm-up are 70 here).
 Eq. 4 and 13 scale the client's gradient by n_i/n, which would freeze it: the plain gradient is used, as in the
-authors' code (all of it: `cam-authors`). So is the mean per cluster; `cluster_update="eq6"` is as printed.
+authors' code (all of it: `papers/methods/cam.py`). So is the mean per cluster; `cluster_update="eq6"` is as printed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fed-CAM around each method with hard clusters: IFCA-CAM, FeSEM-CAM and WeCFL-CAM are the paper's.
 
 y = h(x; Theta_g) + f(x; Theta_k): the method trains, scores and clusters residuals of a global model. `cam` describes
-how, and wraps any other method, or a variant of one: method.name=cam method.base.name=wecfl-authors.
+how, and wraps any other method: method.name=cam method.base.name=clove.
 FeSEM-CAM weighs k-means by n_i (Eq. 10-11); the authors' code does not (base.kmeans_weights: equal).
 """
 

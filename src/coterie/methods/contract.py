@@ -3,7 +3,7 @@
 A state is a tensor or a frozen dataclass of tensors and numbers; nothing else is needed to resume a run.
 
 A method may carry a `revision` (a class attribute, or a property where only some settings are concerned; 0 if absent).
-Raise it with a correction that changes results: outcomes computed before then count as stale (`coterie reproduce`).
+Raise it with a correction that changes results: outcomes computed before then count as stale (`python -m papers`).
 It may list options that came `later`, with the value at which a run of before may be resumed: at that value they are
 not part of what a checkpoint belongs to.
 

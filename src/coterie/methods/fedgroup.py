@@ -6,7 +6,7 @@ with the m directions, k-means++) or by MADC (complete linkage). A group starts 
 would leave w0 out). Client cold start (Eq. 9): any other client joins the group of the most similar update.
 Inter-group aggregation (line 18) with eta_g.
 The server sees the single updates of the cold start; after that, means are enough.
-The authors' code is `fedgroup-authors`; the ablations RCC and RAC are `fedgroup-rcc` and `fedgroup-rac`.
+The authors' code is `papers/methods/fedgroup.py`; the ablations RCC and RAC are there, too.
 """
 
 from __future__ import annotations

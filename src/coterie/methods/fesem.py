@@ -8,7 +8,7 @@ k-means++ finds the first clusters; later rounds continue the paper's EM from th
 Everyone takes part in the paper. Where few do, the first clustering sees more of them than the round's cohort (`alpha`,
 as in FedGroup): k-means cannot find the clusters from a handful of clients.
 A client the server has not met joins the center of least loss on its own data, before it trains.
-FeSEM as the authors of WeCFL and of FedGroup run it is `fesem-authors`.
+FeSEM as the authors of WeCFL and of FedGroup run it is `papers/methods/fesem.py`.
 """
 
 from __future__ import annotations

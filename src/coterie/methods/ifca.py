@@ -3,8 +3,8 @@
 Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020 (Algorithm 1, option II,
 model averaging). Mansour et al., Three Approaches for Personalization, 2020, call it HypCluster.
 The server sees which cluster a client chose; per cluster it needs the mean of the models only.
-The paper's clients all have equally many samples; otherwise, the authors' code (`ifca-authors`) gives them equal
-weights.
+The paper's clients all have equally many samples; otherwise, the authors' code (`papers/methods/ifca.py`)
+gives them equal weights.
 """
 
 from __future__ import annotations

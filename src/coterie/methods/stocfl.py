@@ -10,7 +10,7 @@ what tau is, and 50 local steps represent a client, unless psi is given. A numbe
 
 Only clients met so far take room: per cluster a model, a sum of representations and a count. A cluster that has not
 trained yet has no say in a merged model, so that tau = -1, lambda = 0 is FedAvg under any participation.
-The authors' code is `stocfl-authors`.
+The authors' code is `papers/methods/stocfl.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Ma et al., On the Convergence of Clustered Federated Learning, 2022 (Algorithm 1
 client's share of the data; a client is represented by the parameters of its fully-connected layers (appendix B.1).
 The server sees every client's model (its `features` part decides the cluster).
 
-The authors' code is `wecfl-authors`.
+The authors' code is `papers/methods/wecfl.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,7 +160,6 @@ for command in (
     *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
     *(dashboard.dashboard, http_api.api),
-    *(found.load() for found in entry_points(group="coterie.commands")),
     *(server.server, client.client, certs.certs),
 ):
     app.command()(command)

@@ -1,0 +1,100 @@
+"""StoCFL as in its authors' code, where that differs from Algorithm 1.
+
+The global model visits the clients one after another, and its snapshots are averaged (global_update: chain). A cluster
+is represented by its sampled members; clusters without any do not merge (cluster_vector: sampled). A merged cluster
+takes its largest part's model (merge_model: larger), a new one the global model (new_cluster: global). Clients have
+equal weights, and are represented by what they learn in some epochs: psi: {epochs: 10} for rotated images, else 1 or 5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from coterie.clustering.averaging import Weighting, mean_of_chain
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import greedy_merge
+from coterie.clustering.merging import merge_recomputing
+from coterie.clustering.similarity import cosines
+from coterie.core.cohort import Cohort, Roster
+from coterie.core.constructors import dataclass
+from coterie.core.errors import NoAnswerError
+from coterie.core.local import GRADIENT
+from coterie.core.model import Model
+from coterie.core.references import All
+from coterie.core.replies import Fitted
+from coterie.core.tasks import Fit
+from coterie.core.types import STRICT, Cosine
+from coterie.methods.contract import Ask
+from coterie.methods.stocfl import StoCFL
+from coterie.methods.stocfl_clusters import Stochastic, merged, with_singletons
+from coterie.methods.stocfl_newcomers import represented
+from papers.methods.rows import Rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sampled(Stochastic):
+    """StoCFL's clusters, and every single representation."""
+
+    seen: Rows
+
+    def noting(self, ids: Tensor, psi: Tensor) -> Sampled:
+        """Keep each representation, to represent its cluster when its client is sampled again."""
+        return dataclasses.replace(self, seen=self.seen.put(ids, psi))
+
+
+@dataclass(frozen=True, config=STRICT)
+class StoCFLAuthors(StoCFL):
+    """StoCFL as in its authors' code: a chain for the global model, clusters represented by sampled members."""
+
+    tau: Cosine = 0.5  # the authors' code has a value per data set
+    weights: Weighting = "equal"
+    global_update: Literal["parallel", "chain"] = "chain"
+    cluster_vector: Literal["all_members", "sampled"] = "sampled"
+    merge_model: Literal["mean", "larger"] = "larger"
+    recompute_after_merge: bool = False  # the similarities of merged clusters, within the round
+    new_cluster: Literal["anchor", "global"] = "global"  # the model a cluster of one begins with
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Stochastic:
+        """As StoCFL, without representations yet."""
+        begun = super().init(model, roster, rng)
+        return Sampled(**vars(begun), seen=Rows.empty()) if self.cluster_vector == "sampled" else begun
+
+    def train(self, fit: Fit, shared: Fit, omega: Tensor, ask: Ask) -> tuple[Fitted, Tensor]:
+        """The global model: each client continues from the result of the one before; the mean of all results."""
+        if self.global_update == "parallel" or fit.on is None:
+            return super().train(fit, shared, omega, ask)
+        reply, last, found = ask(fit), omega, list[Fitted]()
+        for client in fit.on.split(1):
+            with contextlib.suppress(NoAnswerError):
+                found.append(ask(dataclasses.replace(shared, start=All(last), on=client)))
+                last = found[-1].models[0]
+        return reply, mean_of_chain(found, omega) if found else omega
+
+    def cluster(self, state: Stochastic, cohort: Cohort, ask: Ask) -> Stochastic:
+        """As StoCFL; clusters are compared, and their models chosen, by the authors' rules."""
+        parts = with_singletons(state, *represented(state, cohort.ids, self.psi or GRADIENT, ask))
+        into = self.merge(parts, cohort.ids)
+        if torch.equal(into, torch.arange(len(state.centers))):
+            return state
+        begin = state.anchor if self.new_cluster == "anchor" else state.omega
+        return merged(parts, into, begin, average=self.merge_model == "mean")
+
+    def merge(self, parts: Stochastic, sampled: Tensor) -> Tensor:
+        """The cluster that each cluster is merged into; clusters without sampled members are left alone."""
+        psi, rows = parts.psi, torch.arange(len(parts.psi))
+        if isinstance(parts, Sampled):
+            of = parts.labels.at(here := sampled[parts.labels.has(sampled)])
+            psi, rows = parts.seen.sums(here, of, len(psi), psi), of.unique()
+        into = torch.arange(len(psi))
+        if len(rows) < 2:
+            return into
+        psi = psi if len(rows) == len(psi) else psi[rows]
+        alike = merge_recomputing(psi, self.tau) if self.recompute_after_merge else greedy_merge(cosines(psi), self.tau)
+        into[rows] = torch.stack([rows[alike == m][0] for m in alike])  # the lowest number of each
+        return by_first_member(into)

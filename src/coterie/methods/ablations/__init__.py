@@ -1,1 +1,0 @@
-"""Ablations: methods without one of their parts, as compared in their papers."""
