@@ -27,7 +27,7 @@ from coterie.core.hardware import one_thread
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.engines.batched import Batched
-from coterie.methods.halves_state import Halved
+from coterie.methods.halves import Halved
 from coterie.training.ask import RoundAsk
 from coterie.training.build import named_model
 

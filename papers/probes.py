@@ -21,9 +21,9 @@ from coterie.core.tasks import Evaluate
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
 from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedsoft_weights import Soft
+from coterie.methods.fedsoft import Soft
 from coterie.methods.hard_clusters import Clusters
-from coterie.methods.stocfl_clusters import Stochastic
+from coterie.methods.stocfl import Stochastic
 from coterie.training.config import RunConfig
 from coterie.training.result import Result
 from papers.cell import Probe

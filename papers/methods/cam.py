@@ -28,10 +28,7 @@ from coterie.core.model import Model
 from coterie.core.references import All, Own, Ref
 from coterie.core.tasks import Fit, Task
 from coterie.core.types import STRICT
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_state import Additive
-from coterie.methods.cam_warm_up import stretched
+from coterie.methods.cam import CAM, Additive, Residual, stretched
 from coterie.methods.contract import Ask
 
 WARM = "cam.warm"  # where a client keeps the model it has trained alone (local_unclustered)

@@ -24,8 +24,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.tasks import Fit
 from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, admitted
-from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedgroup_cold_start import Groups
+from coterie.methods.fedgroup import FedGroup, Groups
 from coterie.methods.hard_clusters import assigned
 
 

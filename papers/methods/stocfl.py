@@ -31,9 +31,7 @@ from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
 from coterie.core.types import STRICT, Cosine
 from coterie.methods.contract import Ask
-from coterie.methods.stocfl import StoCFL
-from coterie.methods.stocfl_clusters import Stochastic, merged, with_singletons
-from coterie.methods.stocfl_newcomers import represented
+from coterie.methods.stocfl import StoCFL, Stochastic, merged, represented, with_singletons
 from papers.methods.rows import Rows
 
 

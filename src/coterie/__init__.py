@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from coterie.layers.privacy import Privacy as Privacy
     from coterie.layers.robust import Robust as Robust
     from coterie.methods.cam import CAM as CAM
-    from coterie.methods.cam_presets import CFLCAM as CFLCAM
-    from coterie.methods.cam_presets import IFCACAM as IFCACAM
-    from coterie.methods.cam_presets import FedGroupCAM as FedGroupCAM
-    from coterie.methods.cam_presets import FeSEMCAM as FeSEMCAM
-    from coterie.methods.cam_presets import StoCFLCAM as StoCFLCAM
-    from coterie.methods.cam_presets import WeCFLCAM as WeCFLCAM
+    from coterie.methods.cam import CFLCAM as CFLCAM
+    from coterie.methods.cam import IFCACAM as IFCACAM
+    from coterie.methods.cam import FedGroupCAM as FedGroupCAM
+    from coterie.methods.cam import FeSEMCAM as FeSEMCAM
+    from coterie.methods.cam import StoCFLCAM as StoCFLCAM
+    from coterie.methods.cam import WeCFLCAM as WeCFLCAM
     from coterie.methods.cfl import CFL as CFL
     from coterie.methods.clove import CLoVE as CLoVE
     from coterie.methods.composed import Composed as Composed
@@ -77,15 +77,13 @@ if TYPE_CHECKING:
     from coterie.methods.ditto import Ditto as Ditto
     from coterie.methods.ensemble import FedAvgPlus as FedAvgPlus
     from coterie.methods.ensemble import FedProxPlus as FedProxPlus
-    from coterie.methods.fedadam import FedAdam as FedAdam
     from coterie.methods.fedavg import FedAvg as FedAvg
-    from coterie.methods.fedavgm import FedAvgM as FedAvgM
     from coterie.methods.fedbn import FedBN as FedBN
     from coterie.methods.fedclust import FedClust as FedClust
     from coterie.methods.feddrift import FedDrift as FedDrift
     from coterie.methods.fedem import FedEM as FedEM
     from coterie.methods.fedgroup import FedGroup as FedGroup
-    from coterie.methods.fedgrouprox import FedGrouProx as FedGrouProx
+    from coterie.methods.fedgroup import FedGrouProx as FedGrouProx
     from coterie.methods.fedper import FedPer as FedPer
     from coterie.methods.fedprox import FedProx as FedProx
     from coterie.methods.fedrc import FedRC as FedRC
@@ -96,13 +94,15 @@ if TYPE_CHECKING:
     from coterie.methods.flhc import FLHC as FLHC
     from coterie.methods.flux import FLUX as FLUX
     from coterie.methods.given import Given as Given
+    from coterie.methods.given import Oracle as Oracle
     from coterie.methods.halves import Halves as Halves
     from coterie.methods.ifca import IFCA as IFCA
     from coterie.methods.local_only import LocalOnly as LocalOnly
-    from coterie.methods.oracle import Oracle as Oracle
     from coterie.methods.pacfl import PACFL as PACFL
     from coterie.methods.personal import IFCAPersonal as IFCAPersonal
     from coterie.methods.personal import Personalised as Personalised
+    from coterie.methods.server_optimized import FedAdam as FedAdam
+    from coterie.methods.server_optimized import FedAvgM as FedAvgM
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
     from coterie.network.client.saved_model import ClientModel as ClientModel
@@ -158,8 +158,7 @@ _HOME = {
     "coterie.data.federation": ("Federation",),
     "coterie.layers.attack": ("Attack", "AttackReport", "AttackView", "Lie"),
     "coterie.layers.contract": ("Layer",),
-    "coterie.methods.cam": ("CAM",),
-    "coterie.methods.cam_presets": ("CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
+    "coterie.methods.cam": ("CAM", "CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
     "coterie.methods.feddrift": ("FedDrift",),
@@ -167,13 +166,11 @@ _HOME = {
     "coterie.methods.contract": ("Admits", "Ask", "Method"),
     "coterie.methods.ditto": ("Ditto",),
     "coterie.methods.ensemble": ("FedAvgPlus", "FedProxPlus"),
-    "coterie.methods.fedadam": ("FedAdam",),
+    "coterie.methods.server_optimized": ("FedAdam", "FedAvgM"),
     "coterie.methods.fedavg": ("FedAvg",),
-    "coterie.methods.fedavgm": ("FedAvgM",),
     "coterie.methods.fedbn": ("FedBN",),
     "coterie.methods.fedem": ("FedEM",),
-    "coterie.methods.fedgroup": ("FedGroup",),
-    "coterie.methods.fedgrouprox": ("FedGrouProx",),
+    "coterie.methods.fedgroup": ("FedGroup", "FedGrouProx"),
     "coterie.methods.fedper": ("FedPer",),
     "coterie.methods.fedprox": ("FedProx",),
     "coterie.methods.fedrc": ("FedRC",),
@@ -185,11 +182,10 @@ _HOME = {
     "coterie.methods.fielding": ("Fielding",),
     "coterie.methods.pacfl": ("PACFL",),
     "coterie.methods.fedclust": ("FedClust",),
-    "coterie.methods.given": ("Given",),
+    "coterie.methods.given": ("Given", "Oracle"),
     "coterie.methods.halves": ("Halves",),
     "coterie.methods.ifca": ("IFCA",),
     "coterie.methods.local_only": ("LocalOnly",),
-    "coterie.methods.oracle": ("Oracle",),
     "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.cluster_count import choose_k
+from coterie.methods.k import choose_k
 
 
 def blobs(k: int, each: int = 8, seed: int = 0) -> Tensor:

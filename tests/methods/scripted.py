@@ -20,8 +20,7 @@ from coterie.core.replies import Fitted, Reply, Scored
 from coterie.core.tasks import Fit, Score, Task
 from coterie.methods.cam import CAM
 from coterie.methods.contract import Method
-from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedgrouprox import FedGrouProx
+from coterie.methods.fedgroup import FedGroup, FedGrouProx
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
 from coterie.methods.stocfl import StoCFL

@@ -22,9 +22,7 @@ from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.methods.cam import CAM
-from coterie.methods.cam_ask import Residual
-from coterie.methods.cam_references import References
+from coterie.methods.cam import CAM, References, Residual
 from coterie.methods.contract import Method
 
 KEPT = Local(steps=2, batch="full", lr=0.3, momentum=0.9, keep_optimizer=True)

@@ -27,10 +27,9 @@ from coterie.core.client_table import ByClient
 from coterie.core.cohort import Roster
 from coterie.core.errors import CoterieError
 from coterie.core.references import Own, Pick
-from coterie.methods.given import Given
+from coterie.methods.given import Given, Oracle
 from coterie.methods.hard_clusters import Clusters
 from coterie.methods.local_only import LocalOnly
-from coterie.methods.oracle import Oracle
 from coterie.testing import check_method
 from coterie.testing.trial import two_kinds
 

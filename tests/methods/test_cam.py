@@ -42,21 +42,16 @@ from coterie.core.references import All, Best, Own, Ref
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Score
 from coterie.data.federation import Federation
-from coterie.methods.cam import CAM
-from coterie.methods.cam_presets import IFCACAM, FeSEMCAM
-from coterie.methods.cam_state import Additive
-from coterie.methods.cam_warm_up import stretched
+from coterie.methods.cam import CAM, IFCACAM, Additive, FeSEMCAM, stretched
 from coterie.methods.cfl import CFL
 from coterie.methods.composed import Composed
 from coterie.methods.fedem import FedEM
-from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedgroup_cold_start import Groups
+from coterie.methods.fedgroup import FedGroup, Groups
 from coterie.methods.fedsoft import FedSoft
 from coterie.methods.fesem import FeSEM
 from coterie.methods.hard_clusters import Clusters
 from coterie.methods.ifca import IFCA
-from coterie.methods.stocfl import StoCFL
-from coterie.methods.stocfl_clusters import Stochastic
+from coterie.methods.stocfl import StoCFL, Stochastic
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20})
 SHARED = torch.tensor([1.0, 1.0])

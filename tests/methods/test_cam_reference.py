@@ -16,10 +16,8 @@ from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
-from coterie.methods.cam_references import References
-from coterie.methods.cam_state import Additive
-from coterie.methods.cfl import CFL
-from coterie.methods.cfl_tree import Tree
+from coterie.methods.cam import Additive, References
+from coterie.methods.cfl import CFL, Tree
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.stocfl import StoCFL
 

@@ -23,8 +23,7 @@ from scripted import (
 
 from coterie.core.client_table import ByClient
 from coterie.core.tasks import Score
-from coterie.methods.clove import CLoVE
-from coterie.methods.clove_clusters import LossClusters
+from coterie.methods.clove import CLoVE, LossClusters
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 29: 40})
 MODELS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

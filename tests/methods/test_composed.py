@@ -34,8 +34,7 @@ from torch import Tensor
 
 from coterie.core.references import Best
 from coterie.core.tasks import Fit, Score
-from coterie.methods.composed import Composed
-from coterie.methods.composed_kit import Kit
+from coterie.methods.composed import Composed, Kit
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA
 from coterie.methods.wecfl import WeCFL

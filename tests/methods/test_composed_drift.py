@@ -13,9 +13,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.replies import Fitted
-from coterie.methods.composed import Composed
-from coterie.methods.composed_drift import LOOK, followed, looked
-from coterie.methods.composed_kit import Kit
+from coterie.methods.composed import Composed, Kit, followed, looked
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})
 IDS = torch.tensor([2, 5, 8])
@@ -54,7 +52,7 @@ def test_everyone_is_measured_once_after_the_clustering_from_the_first_model() -
     assert isinstance(one.start, All)
     assert torch.equal(one.start.theta, torch.zeros(2))
     assert [(fit.half, fit.keep, fit.send, fit.sketch) for fit in (one, two)] == [(h, False, False, 2) for h in (0, 1)]
-    assert (one.local.steps, one.local.epochs, one.local.lr, one.local.keep_optimizer) == (LOOK, None, 0.5, False)
+    assert (one.local.steps, one.local.epochs, one.local.lr, one.local.keep_optimizer) == (50, None, 0.5, False)
     assert torch.equal(new.looks.values, state().looks.values)
     assert here.all()
     again, _ = followed(new, trained(0.5, 0.5, 0.5), LOCAL, make_cohort(IDS.tolist(), ROSTER, 4), ScriptedAsk())

@@ -19,7 +19,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.references import All
 from coterie.core.tasks import Describe, Fit
 from coterie.data import Pathological, Rotated
-from coterie.methods.flux_moments import scaled
+from coterie.methods.flux import scaled
 from coterie.methods.personal import Personalised
 from coterie.methods.personal_ask import Split
 from coterie.testing import ScriptedAsk, fitted, make_cohort, make_roster

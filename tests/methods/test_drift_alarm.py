@@ -15,10 +15,7 @@ from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored,
 from coterie.core.client_table import ByClient
 from coterie.core.replies import Fitted
 from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, suspected
-from coterie.methods.halves import Halves
-from coterie.methods.halves_drift import followed
-from coterie.methods.halves_state import Halved
-from coterie.methods.halves_trial import BOTH, PERSONAL
+from coterie.methods.halves import BOTH, PERSONAL, Halved, Halves, followed
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})
 IDS = torch.tensor([2, 5, 8])

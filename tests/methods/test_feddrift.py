@@ -10,8 +10,7 @@ from coterie import Local
 from coterie.core.client_table import ByClient
 from coterie.core.tasks import Score
 from coterie.data import Rotated, changing
-from coterie.methods.feddrift import FedDrift
-from coterie.methods.feddrift_models import Concepts
+from coterie.methods.feddrift import Concepts, FedDrift
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 MODELS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

@@ -34,9 +34,7 @@ from conftest import raises
 from coterie.core.local import Local
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit, Score
-from coterie.methods.fedgroup import FedGroup
-from coterie.methods.fedgroup_cold_start import Groups
-from coterie.methods.fedgrouprox import FedGrouProx
+from coterie.methods.fedgroup import FedGroup, FedGrouProx, Groups
 
 SIX = [3, 7, 11, 19, 23, 31]
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20, 31: 40})

@@ -14,8 +14,7 @@ from coterie.core.model import Model
 from coterie.core.model_parts import outputs_of
 from coterie.core.references import Estimated, Own, Posterior, Ref
 from coterie.core.tasks import Score
-from coterie.methods.fedrc import FedRC
-from coterie.methods.fedrc_mixture import RobustMixture
+from coterie.methods.fedrc import FedRC, RobustMixture
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 MODELS = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

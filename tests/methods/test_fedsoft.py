@@ -30,8 +30,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.references import Estimated, Mix, Own
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit, Score
-from coterie.methods.fedsoft import FedSoft
-from coterie.methods.fedsoft_weights import Soft
+from coterie.methods.fedsoft import FedSoft, Soft
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})
 CENTERS = torch.tensor([[0.0, 0.0], [4.0, 8.0]])

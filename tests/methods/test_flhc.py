@@ -26,8 +26,7 @@ from scripted import (
 )
 
 from coterie.core.references import Pick
-from coterie.methods.flhc import FLHC
-from coterie.methods.flhc_hierarchy import Hierarchy
+from coterie.methods.flhc import FLHC, Hierarchy
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})
 W = torch.tensor([1.0, 1.0])

@@ -21,9 +21,20 @@ from coterie.core.references import Own, Pick
 from coterie.core.replies import Evaluated, Fitted
 from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
-from coterie.methods.halves import Halves
-from coterie.methods.halves_state import SLOT, Halved
-from coterie.methods.halves_trial import AFTER, BEFORE, BOTH, LONGEST, PERSONAL, PERSONAL_TRIED, ROUNDS, UNTRIED, Trial
+from coterie.methods.halves import (
+    AFTER,
+    BEFORE,
+    BOTH,
+    LONGEST,
+    PERSONAL,
+    PERSONAL_TRIED,
+    ROUNDS,
+    SLOT,
+    UNTRIED,
+    Halved,
+    Halves,
+    SplitTrial,
+)
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
 ROSTER = make_roster({0: 10, 3: 10, 4: 10, 7: 10})
@@ -49,7 +60,7 @@ def first_round(method: Halves) -> tuple[Halved, ScriptedAsk, list[str]]:
 
 
 def without_trial(state: Halved) -> Halved:
-    return dataclasses.replace(state, trial=Trial.none(state.centers))
+    return dataclasses.replace(state, trial=SplitTrial.none(state.centers))
 
 
 def test_the_first_round_asks_for_two_halves_and_splits() -> None:
@@ -191,8 +202,8 @@ def test_a_split_is_tried_on_one_half_beside_the_clusters_before_and_personal_mo
     assert isinstance(tasks[2].models[0], Own)
 
 
-def of_split() -> Trial:
-    return dataclasses.replace(Trial.none(torch.zeros(1, 2)), before=torch.zeros(1, 2), rounds=1)
+def of_split() -> SplitTrial:
+    return dataclasses.replace(SplitTrial.none(torch.zeros(1, 2)), before=torch.zeros(1, 2), rounds=1)
 
 
 def test_the_simplest_that_is_not_clearly_worse_is_kept() -> None:
@@ -236,7 +247,7 @@ def test_a_trial_of_many_clients_ends_as_soon_as_there_is_no_doubt() -> None:
     assert not doubtful.is_over(20)
     assert not doubtful.personal_lost
     assert dataclasses.replace(doubtful, rounds=ROUNDS).is_over(20)
-    alone = Trial.none(torch.zeros(1, 2)).measured([scores(1, 0.8), scores(0.3, 0.5), scores(0)])
+    alone = SplitTrial.none(torch.zeros(1, 2)).measured([scores(1, 0.8), scores(0.3, 0.5), scores(0)])
     assert alone.is_over(20)
 
 
@@ -265,7 +276,7 @@ def test_where_neither_wins_the_mean_of_both_serves_if_it_is_better() -> None:
     ask = ScriptedAsk([fitted({0: (2.0, 2.0)}), fitted({})])
     method.round(state, make_cohort([0], ROSTER, 3), ask)
     assert [fit.half for fit in ask.asked[0]] == [None, None]  # both go on being trained
-    worse = Trial.none(torch.zeros(1, 2)).measured(judged(*scores[:2], (0.5,) * 4))
+    worse = SplitTrial.none(torch.zeros(1, 2)).measured(judged(*scores[:2], (0.5,) * 4))
     assert worse.best() == BEFORE
 
 

@@ -12,10 +12,7 @@ from test_halves import LOCAL, OTHERS, PAIRS, ROSTER, first_round, judged, looks
 from coterie.core.client_table import ByClient
 from coterie.core.references import Pick
 from coterie.core.replies import Fitted
-from coterie.methods.halves import Halves
-from coterie.methods.halves_state import Halved
-from coterie.methods.halves_trial import AFTER, RIGHT, ROUNDS, UNTRIED
-from coterie.methods.halves_visit import without
+from coterie.methods.halves import AFTER, RIGHT, ROUNDS, UNTRIED, Halved, Halves, without
 
 IDS = torch.tensor([0, 3, 4, 7])  # 0 and 3 are in cluster 0; see `first_round`
 METHOD = Halves(local=LOCAL)

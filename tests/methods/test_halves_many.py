@@ -10,7 +10,7 @@ from torch import Tensor
 
 from coterie.clustering.halves import MOST
 from coterie.core.client_table import ByClient
-from coterie.methods.halves_state import Halved
+from coterie.methods.halves import Halved
 
 
 def known(many: int) -> Halved:

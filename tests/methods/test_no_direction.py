@@ -9,13 +9,10 @@ import torch
 from scripted import LOCAL, ScriptedAsk, by_client, fitted, make_cohort, make_roster, scored, table, variant
 
 from conftest import raises
-from coterie.methods.cfl import CFL
-from coterie.methods.cfl_tree import Tree
-from coterie.methods.composed import Composed
-from coterie.methods.composed_kit import Kit
+from coterie.methods.cfl import CFL, Tree
+from coterie.methods.composed import Composed, Kit
 from coterie.methods.fesem import FeSEM
-from coterie.methods.flhc import FLHC
-from coterie.methods.flhc_hierarchy import Hierarchy
+from coterie.methods.flhc import FLHC, Hierarchy
 from coterie.methods.hard_clusters import Clusters
 from coterie.methods.wecfl import WeCFL
 

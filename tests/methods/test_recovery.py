@@ -35,7 +35,7 @@ from coterie import (
 from coterie.data.datasets.digits import Digits
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
-from coterie.methods.cam_presets import CFLCAM, IFCACAM, FedGroupCAM, FeSEMCAM, StoCFLCAM, WeCFLCAM
+from coterie.methods.cam import CFLCAM, IFCACAM, FedGroupCAM, FeSEMCAM, StoCFLCAM, WeCFLCAM
 from coterie.training.sampling import sample_cohort
 from coterie.training.settings import Settings
 

@@ -17,7 +17,7 @@ from conftest import few, make_federation, raises
 from coterie import Adam, FedAdam, FedAvg, FedAvgM, Local, Model, Momentum
 from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.methods.optimized_fedavg import Optimized
+from coterie.methods.server_optimized import Optimized
 
 ROSTER = make_roster({3: 30, 7: 10})
 COHORT = make_cohort([3, 7], ROSTER)

@@ -34,9 +34,7 @@ from torch import Tensor
 
 from coterie.core.local import Local
 from coterie.core.replies import Fitted
-from coterie.methods.stocfl import StoCFL
-from coterie.methods.stocfl_clusters import Stochastic
-from coterie.methods.stocfl_tau import representing, with_tau
+from coterie.methods.stocfl import StoCFL, Stochastic, representing, with_tau
 from papers.methods.rows import Rows
 from papers.methods.stocfl import Sampled
 

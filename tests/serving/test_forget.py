@@ -138,9 +138,9 @@ def test_the_model_of_a_cluster_of_one_is_replaced() -> None:
 @pytest.mark.parametrize("of_whom", ["updates", "shares", "sums"])
 def test_what_a_method_keeps_of_a_cluster_of_one_is_replaced(of_whom: str) -> None:
     """A row of a cluster that one client had alone is that client's: its first update, its label shares."""
-    from coterie.methods.fedgroup_cold_start import Groups
-    from coterie.methods.fielding_clusters import LabelClusters
-    from coterie.methods.stocfl_clusters import Stochastic
+    from coterie.methods.fedgroup import Groups
+    from coterie.methods.fielding import LabelClusters
+    from coterie.methods.stocfl import Stochastic
 
     rows, where = torch.tensor([[1.0, 1.0], [9.0, 9.0], [3.0, 5.0]]), torch.arange(2)
     labels, replaced = ByClient(torch.arange(4), torch.tensor([0, 1, 2, 2])), [[1.0, 1.0], [2.0, 3.0], [3.0, 5.0]]

@@ -18,7 +18,7 @@ from coterie.core.local import Local
 from coterie.core.references import All, Best, Mix, Own, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
-from coterie.methods.cam_presets import IFCACAM
+from coterie.methods.cam import IFCACAM
 from coterie.training.diagnostics import Diagnosis, diagnose, models_of, training
 from papers.methods.cam import CAMAuthors
 from papers.methods.stocfl import StoCFLAuthors

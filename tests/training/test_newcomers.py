@@ -22,7 +22,7 @@ from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.methods.cam_presets import WeCFLCAM
+from coterie.methods.cam import WeCFLCAM
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.methods.wecfl import WeCFL

@@ -21,7 +21,7 @@ from coterie.core.replies import Described, Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.engines.contract import Visit
 from coterie.layers.traffic import down, up
-from coterie.methods.cam_presets import IFCACAM, WeCFLCAM
+from coterie.methods.cam import IFCACAM, WeCFLCAM
 from papers.methods.stocfl import StoCFLAuthors
 
 P = 16  # bytes of a model

@@ -23,7 +23,8 @@ EPSILON = 1e-8
 class Proximal:
     """mu/2 |theta - anchor|^2 over the trainable parameters (running statistics are not pulled).
 
-    The pull is part of the gradient, as the papers write it. Where lr * mu > 1 such a step would overshoot
+    The pull is part of the gradient, as the papers write it, but is not clipped with it: a bound on the loss's gradient
+    says nothing about how far a model may be from its anchor. Where lr * mu > 1 such a step would overshoot
     the anchor and diverge, so the pull is applied implicitly: argmin of 1/(2 lr)|z - theta|^2 + mu/2|z - anchor|^2.
     """
 
@@ -83,7 +84,7 @@ def initial_state(local: Local, like: Tensor, kept: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UpdateRule:
-    """How a gradient changes a model: the optimiser of `local`, a learning rate, and the largest gradient norm."""
+    """How a gradient changes a model: the optimiser of `local`, a rate, and the bound on the loss's gradient."""
 
     local: Local
     lr: float
@@ -97,10 +98,10 @@ class UpdateRule:
 
     def step(self, theta: Tensor, grad: Tensor, state: Tensor, proximal: Proximal | None) -> None:
         """One step on (..., P) in place; `grad` is changed too."""
-        if proximal is not None:
-            proximal.add_gradient(grad, theta, self.lr)
         if self.clip is not None:
             clip_rows(grad, self.clip)
+        if proximal is not None:
+            proximal.add_gradient(grad, theta, self.lr)
         if self.local.weight_decay:
             grad.add_(theta, alpha=self.local.weight_decay)
         if self.local.optimizer == "adam":

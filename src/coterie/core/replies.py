@@ -64,6 +64,13 @@ class Fitted:
         return theta
 
     @property
+    def sketches(self) -> Tensor:
+        """The sketches (n, size) that were asked for."""
+        if self.sketch is None:
+            raise CoterieError("this Fit asked for no sketch; write Fit(sketch=256)", code="reply-not-asked")
+        return self.sketch
+
+    @property
     def chosen(self) -> Tensor:
         """The rows the clients started from (n,)."""
         if not len(self.ids):

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.clustering.kmeans import fresh_kmeans, nearest
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
 from coterie.clustering.labels import cheapest_names
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
@@ -37,14 +37,23 @@ from coterie.core.model import Model
 from coterie.core.references import Pick
 from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.clove_clusters import LossClusters
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.hard_clusters import assigned, averaged
+from coterie.methods.hard_clusters import Clusters, assigned, averaged
+from coterie.methods.k import ClusterCount, K
 
 
-@takes_auto_k
+@dataclasses.dataclass(frozen=True, eq=False)
+class LossClusters(Clusters):
+    """Clusters, and the loss vectors they were made of."""
+
+    losses: ByClient  # (n, K) as each client sent them last
+
+    def places(self) -> Tensor:
+        """The mean loss vector of each cluster (K, K); infinitely far where there is none."""
+        ids, k = self.losses.ids, len(self.centers)
+        return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
+
+
 @dataclass(frozen=True, config=STRICT)
 class CLoVE:
     """K models; k-means of clients' losses under all of them, and the least-cost matching of clusters to models."""
@@ -59,11 +68,12 @@ class CLoVE:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
         """K independent random models."""
-        models = random_models(self.k, model, roster, rng)
+        models = K(self.k).random_models(model, roster, rng)
         return LossClusters(models, ByClient.empty(), model.part("all"), ByClient.empty(torch.float32))
 
     def round(self, state: LossClusters, cohort: Cohort, ask: Ask) -> LossClusters:
         """Steps 1 to 4; with one model there is nothing to cluster."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         if len(state.centers) == 1:
             ids, state = cohort.ids, assigned(state, cohort.ids, torch.zeros_like(cohort.ids))
         else:

@@ -78,7 +78,7 @@ def found_elsewhere(
     return ByClient(reply.ids[moved], best[moved])
 
 
-def told(ids: Tensor, clusters: int, asked: int, what: str) -> Counted:
+def drift_line(ids: Tensor, clusters: int, asked: int, what: str) -> Counted:
     """A drift, as a run tells it."""
     many = "1 client" if len(ids) == 1 else f"{len(ids)} clients"
     some = ", ".join(map(str, ids.tolist()[:10])) + (", ..." if len(ids) > 10 else "")

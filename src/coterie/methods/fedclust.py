@@ -24,8 +24,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.model import Model
 from coterie.core.model_parts import Part
 from coterie.core.types import STRICT
-from coterie.methods.flhc import FLHC
-from coterie.methods.flhc_hierarchy import Hierarchy
+from coterie.methods.flhc import FLHC, Hierarchy
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -24,12 +24,10 @@ from coterie.core.references import All, Estimated, Own, Posterior
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
+from coterie.methods.k import ClusterCount, K
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedEM:
     """Every client is a mixture of M models, found by expectation-maximisation."""
@@ -45,10 +43,11 @@ class FedEM:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:
         """M independent random components."""
-        return random_models(self.k, model, roster, rng)
+        return K(self.k).random_models(model, roster, rng)
 
     def round(self, components: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """E- and M-step in one visit; all responsibilities are those of the round's start."""
+        components = K(self.k).chosen(components, self.local, cohort, ask)
         pi = Own("fedem.pi", All(torch.full((len(components),), 1 / len(components))))
         tasks: list[Task] = [
             Fit(

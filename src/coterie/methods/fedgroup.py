@@ -11,29 +11,86 @@ The authors' code is `papers/methods/fedgroup.py`; the ablations RCC and RAC are
 
 from __future__ import annotations
 
-from typing import ClassVar
+import dataclasses
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
+from torch.nn import functional
 
-from coterie.clustering.averaging import Weighting, weigh
+from coterie.clustering.averaging import Weighting, mean_by, weigh
+from coterie.clustering.kmeans import fresh_kmeans
+from coterie.clustering.labels import by_first_member
+from coterie.clustering.linkage import agglomerate
+from coterie.clustering.similarity import edc_features, madc
+from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import ClusterCount, enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases, admitted
-from coterie.methods.count_by_halves import counts_by_halves
-from coterie.methods.fedgroup_cold_start import Grouping, Groups, alike, grouped
-from coterie.methods.hard_clusters import averaged, by_angle
+from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
+from coterie.methods.k import ClusterCount, K
+
+Grouping: TypeAlias = Literal["edc", "madc"]
 
 
-@counts_by_halves
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups(Clusters):
+    """Groups, their first updates, and the model they are measured from. One group without updates: not begun."""
+
+    w0: Tensor  # (P,)
+    updates: Tensor  # (m, d), or (0, d) before the cold start
+    clustered: Tensor  # ids of the clients that formed the groups
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "updates")
+
+    def forget(self, ids: Tensor) -> Groups:
+        """The state in which these clients formed no group."""
+        groups = super().forget(ids)
+        return dataclasses.replace(groups, clustered=self.clustered[~torch.isin(self.clustered, ids)])
+
+    def measured_from(self) -> Tensor:
+        """w0, from which all clients are pre-trained."""
+        return self.w0[None]
+
+    @staticmethod
+    def none(w0: Tensor, features: Tensor) -> Groups:
+        """Before the cold start: w0, and no client has a group."""
+        nobody = torch.empty(0, dtype=torch.int64)
+        return Groups(w0[None], ByClient.empty(), features, w0, w0.new_empty(0, len(features)), nobody)
+
+    def between(self, eta_g: float) -> Groups:
+        """Algorithm 2, line 18: w_j + eta_g * sum over the other groups of w_l / |w_l|."""
+        if not eta_g:
+            return self
+        units = functional.normalize(self.centers)
+        return dataclasses.replace(self, centers=self.centers + eta_g * (units.sum(0) - units))
+
+
+def alike(updates: Tensor, k: ClusterCount, grouping: Grouping, cohort: Cohort) -> Tensor:
+    """Which of the pre-trained clients belong together, by EDC or MADC."""
+    equal = torch.ones(len(updates), dtype=torch.float64)
+    m = K(k).of(functional.normalize(updates), equal, cohort)
+    if grouping == "madc":
+        return agglomerate(madc(updates), k=m, linkage="complete")
+    return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, cohort.rng))
+
+
+def grouped(state: Groups, reply: Fitted, labels: Tensor) -> Groups:
+    """A group starts at the unweighted mean of its members' models, w0 + mean update (line 16)."""
+    rows = state.w0.repeat(int(labels.max()) + 1, 1)
+    centers = mean_by(labels, reply, torch.ones(len(labels)), empty=rows)
+    updates = state.represent(centers - state.w0)
+    groups = dataclasses.replace(state, centers=centers, updates=updates, clustered=reply.ids)
+    return assigned(groups, reply.ids, labels)
+
+
 @dataclass(frozen=True, config=STRICT)
 class FedGroup:
     """Groups found once, by decomposed cosine similarity of first updates; then FedAvg in each."""
@@ -51,11 +108,18 @@ class FedGroup:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Groups:
         """w0; the groups come with the first round."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return Groups.none(model.init(rng), model.part("all"))
 
     def round(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Cold starts, then an update within each group, then between them."""
+        if self.k == "auto":
+            k = (
+                len(state.centers)
+                if len(state.labels.ids)
+                else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            )
+            return dataclasses.replace(self, k=k).round(state, cohort, ask)
         if not len(state.updates):
             state = self.group_cold_start(state, cohort, ask)
         state = self.meet(state, cohort, ask)
@@ -76,12 +140,12 @@ class FedGroup:
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Algorithm 3."""
-        wait_for_enough(self.k, cohort)
+        K(self.k).wait_for_enough(cohort)
         everyone = cohort.roster.ids
         many = min(self.alpha * (self.k if isinstance(self.k, int) else 4), len(everyone))
         drawn = np.sort(cohort.rng.choice(len(everyone), many, replace=False))
         reply = ask(self.probe(state, everyone[torch.from_numpy(drawn)]))
-        enough_answers(self.k, reply.ids, cohort)
+        K(self.k).enough_answers(reply.ids, cohort)
         return grouped(state, reply, self.cluster(state.represent(reply.models - state.w0), cohort))
 
     def cluster(self, updates: Tensor, cohort: Cohort) -> Tensor:
@@ -99,3 +163,15 @@ class FedGroup:
             return state
         reply = ask(self.probe(state, unmet))
         return by_angle(state, reply.ids, state.represent(reply.models - state.w0), state.updates, ask)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedGrouProx(FedGroup):
+    """FedGroup whose clients are held near their group's model by a proximal term."""
+
+    mu: NonNegativeFloat = 1.0
+
+    def fit(self, state: Groups, on: Tensor) -> Fit:
+        """A member's training, held near its group's model."""
+        group = Pick(state.centers, state.labels)
+        return Fit(group, anchor=group, mu=self.mu, local=self.local, on=on)

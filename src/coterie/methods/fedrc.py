@@ -21,10 +21,12 @@ all three seeds): neither the label term nor the length of a visit keeps it from
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
 from coterie.core.client_table import ByClient
@@ -38,13 +40,30 @@ from coterie.core.references import All, Estimated, Own, Posterior
 from coterie.core.replies import Fitted, Scored
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.fedrc_mixture import RobustMixture
+from coterie.methods.k import ClusterCount, K
+
+FLOOR = 1e-8  # of a sum: a class that nobody has is not divided by 0
 
 
-@takes_auto_k
+@dataclasses.dataclass(frozen=True, eq=False)
+class RobustMixture:
+    """K models, and each client's sums of gamma by model and class."""
+
+    centers: Tensor  # (K, P)
+    sums: ByClient  # (n, K * classes)
+    classes: int
+
+    @property
+    def shares(self) -> Tensor:
+        """C (K, classes): the share of each class in each cluster."""
+        k = len(self.centers)
+        if not len(self.sums.ids):
+            return torch.full((k, self.classes), 1 / self.classes)
+        total = self.sums.values.double().sum(0).reshape(k, self.classes).clamp(min=FLOOR)
+        return (total / total.sum(1, keepdim=True)).float()
+
+
 @dataclass(frozen=True, config=STRICT)
 class FedRC:
     """Robust clustering: FedEM with likelihoods divided by each cluster's share of the label."""
@@ -67,11 +86,12 @@ class FedRC:
                 code="method-invalid",
             )
         return RobustMixture(
-            random_models(self.k, model, roster, rng), ByClient.empty(torch.float32), outputs_of(model.blueprint)
+            K(self.k).random_models(model, roster, rng), ByClient.empty(torch.float32), outputs_of(model.blueprint)
         )
 
     def round(self, state: RobustMixture, cohort: Cohort, ask: Ask) -> RobustMixture:
         """E- and M-step in one visit; all gamma are those of the round's start."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         centers, shares, k = state.centers, state.shares, len(state.centers)
         w = Own("fedrc.w", All(torch.full((k,), 1 / k)))
         tasks: list[Task] = [

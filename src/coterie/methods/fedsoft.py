@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -28,20 +28,74 @@ from coterie.clustering.averaging import mean
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass
+from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Estimated, Mix, Own, Ref
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import Evaluate, Fit, Score
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.fedsoft_weights import Soft, Unvoted, estimated, of_everyone, of_the_drawn, shares
+from coterie.methods.k import ClusterCount, K
+
+TINY = 1e-200  # the least weight in a draw
+Unvoted: TypeAlias = Literal["distinct", "keep", "average"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Soft:
+    """S centers, the share of each in a client, and where personal models start."""
+
+    centers: Tensor  # (S, P)
+    u: ByClient  # (n, S) importance weights of the clients met so far
+    personal: Tensor  # (P,)
+    estimated: ByClient = dataclasses.field(default_factory=ByClient.empty)  # the round of each client's u
+
+
+def estimated(state: Soft, cohort: Cohort, tau: int, sigma: float, ask: Ask) -> Soft:
+    """u_ks = max(share of votes, sigma), for clients that have none, or one that is tau rounds old."""
+    since = state.estimated.at(cohort.ids, default=cohort.round - tau)
+    who = cohort.ids[~state.u.has(cohort.ids) | (cohort.round - since >= tau)]
+    if not len(who):
+        return state
+    try:
+        votes = ask(Score(state.centers, rule="votes", on=who))
+    except NoAnswerError:  # others may have weights of an earlier round
+        return state
+    u = state.u.put(votes.ids, votes.scores.clamp(min=sigma))
+    now = torch.full_like(votes.ids, cohort.round)
+    return dataclasses.replace(state, u=u, estimated=state.estimated.put(votes.ids, now))
+
+
+def shares(ids: Tensor, u: Tensor, sigma: float, cohort: Cohort) -> Tensor:
+    """v (S, n): u_ks n_k, normalised over these clients."""
+    n = cohort.roster.n[torch.searchsorted(cohort.roster.ids, ids)]
+    least = max(sigma, TINY)  # which u, of single precision, may have rounded to zero
+    v = (torch.where(u > 0, u.double(), least) * n[:, None]).T
+    return v / v.sum(1, keepdim=True)
+
+
+def of_everyone(v: Tensor, u: Tensor, sigma: float, unvoted: Unvoted) -> Tensor:
+    """Weights (S, n) of all clients; zero for centers without a vote, which keep their models."""
+    voted = (u > torch.tensor(sigma, dtype=u.dtype)).any(0)
+    moves = voted.clone()
+    if unvoted == "average":
+        moves[:] = True
+    elif unvoted == "distinct" and int(voted.sum()) > 1 and not bool(voted.all()):
+        moves[int(voted.int().argmin())] = True  # the first of the others: a second mean of all would be its copy
+    return v * moves[:, None]
+
+
+def of_the_drawn(v: Tensor, select: int, again: bool, cohort: Cohort) -> Tensor:
+    """Weights (S, n): how often each center drew each client."""
+    clients = v.shape[1]
+    many = select if again else min(select, clients)
+    draws = [cohort.rng.choice(clients, many, replace=again, p=chances) for chances in v.numpy()]
+    return torch.stack([torch.bincount(torch.from_numpy(d), minlength=clients) for d in draws]).double()
+
 
 NEAR = 0.1  # of the way from one start to independent random models
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class FedSoft:
     """Clients are mixtures of clusters; one proximal problem per client gives personal models too."""
@@ -65,7 +119,7 @@ class FedSoft:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Soft:
         """S random centers, and one more random model where all personal models begin, with the centers near it."""
-        centers = random_models(self.k, model, roster, rng)
+        centers = K(self.k).random_models(model, roster, rng)
         personal = model.init(rng)
         if self.centers_init == "near":
             centers = torch.lerp(personal[None], centers, NEAR)
@@ -73,6 +127,7 @@ class FedSoft:
 
     def round(self, state: Soft, cohort: Cohort, ask: Ask) -> Soft:
         """Estimate u, select, solve the proximal problems, average."""
+        state = K(self.k).chosen(state, self.local, cohort, ask)
         state = estimated(state, cohort, self.tau, self.sigma, ask)
         ids = cohort.ids[state.u.has(cohort.ids)]
         if not len(ids):

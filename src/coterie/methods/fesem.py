@@ -31,13 +31,11 @@ from coterie.core.model_parts import Part
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, first_clients
 from coterie.methods.contract import Ask, Releases, admitted, once
-from coterie.methods.count_by_halves import counts_by_halves
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
+from coterie.methods.k import ClusterCount, K
 
 
-@counts_by_halves
 @dataclass(frozen=True, config=STRICT)
 class FeSEM:
     """k-means over client models; the centroids are the cluster models."""
@@ -54,18 +52,21 @@ class FeSEM:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Clusters:
         """One common start; clients differ by what they learn from it."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return Clusters(model.init(rng)[None], ByClient.empty(), model.part(self.features))
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""
         first = not len(state.labels.ids)
+        if self.k == "auto":
+            k = len(state.centers) if not first else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            return dataclasses.replace(self, k=k).round(state, cohort, ask)
         if not first:
             state = self.meet(state, cohort, ask)
-        who = first_clients(self.k, self.alpha, cohort) if first else self.taking_part(state, cohort)
+        who = K(self.k).first_clients(self.alpha, cohort) if first else self.taking_part(state, cohort)
         reply = ask(Fit(state.start(who), local=self.local, on=None if who is cohort.ids else who))
         if first:
-            enough_answers(self.k, reply.ids, cohort)
+            K(self.k).enough_answers(reply.ids, cohort)
         labels, state = self.assign(reply, state, cohort)
         state = averaged(state, reply, labels, self.weigh(reply, self.weights))
         return assigned(state, reply.ids, labels)
@@ -88,7 +89,7 @@ class FeSEM:
         points, weights = state.represent(reply.models), self.weigh(reply, self.kmeans_weights)
         if len(state.labels.ids):
             return warm_kmeans(points, state.represent(state.centers), weights), state
-        k = count(points, self.k, weights, cohort)
+        k = K(self.k).of(points, weights, cohort)
         labels = fresh_kmeans(points, k, weights, cohort.rng)
         return labels, dataclasses.replace(state, centers=state.centers.repeat(k, 1))
 

@@ -12,6 +12,7 @@ cell of its tables is claimed. Labels count modulo `classes`; targets of a regre
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -30,11 +31,23 @@ from coterie.core.model import Model
 from coterie.core.references import All, Pick
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import count, enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.described import DescribedClusters, everyone
-from coterie.methods.fielding_clusters import LabelClusters, means
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import DescribedClusters, averaged
+from coterie.methods.k import K, at_most
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelClusters(DescribedClusters):
+    """Clusters by label shares, and where their centers were at the last clustering."""
+
+    then: Tensor  # (K, classes), or (0, classes) before the first
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "then")
+
+
+def means(state: LabelClusters) -> Tensor:
+    """The mean label shares of each cluster now; an empty one keeps its own."""
+    members = state.rows
+    return mean_by(state.labels.at(members.ids), members.values, torch.ones(len(members.ids)), empty=state.then)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -54,16 +67,16 @@ class Fielding:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LabelClusters:
         """One random model; the clusters come with the first round."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         fresh = DescribedClusters.fresh(model.init(rng), model.part("all"), self.classes)
         return LabelClusters(**vars(fresh), then=fresh.rows.values)
 
     def round(self, state: LabelClusters, cohort: Cohort, ask: Ask) -> LabelClusters:
         """Shares first, of everyone in the first round; then FedAvg in each cluster."""
         if not len(state.then):
-            wait_for_enough(self.k, cohort)
-            said = ask(Describe("labels", self.classes, on=everyone(cohort, self.cluster_at_most)))
-            enough_answers(self.k, said.ids, cohort)
+            K(self.k).wait_for_enough(cohort)
+            said = ask(Describe("labels", self.classes, on=at_most(self.cluster_at_most, cohort.roster.ids, cohort)))
+            K(self.k).enough_answers(said.ids, cohort)
             state = self.cluster(state.put(said.ids, torch.zeros_like(said.ids), said.rows), cohort)
         else:
             said = ask(Describe("labels", self.classes))
@@ -83,7 +96,7 @@ class Fielding:
     def cluster(self, state: LabelClusters, cohort: Cohort) -> LabelClusters:
         """Everyone known by k-means; a cluster's model is the mean of its members' previous ones."""
         rows, equal = state.rows.values, torch.ones(len(state.rows.ids), dtype=torch.float64)
-        labels = by_first_member(fresh_kmeans(rows, count(rows, self.k, equal, cohort), equal, cohort.rng))
+        labels = by_first_member(fresh_kmeans(rows, K(self.k).of(rows, equal, cohort), equal, cohort.rng))
         previous = state.centers[state.labels.at(state.rows.ids)]
         centers = mean_by(labels, previous, equal, empty=previous[: int(labels.max()) + 1])
         state = replace(state, centers=centers).put(state.rows.ids, labels, rows)

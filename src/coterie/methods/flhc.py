@@ -15,9 +15,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Metric, distances
 from coterie.core.client_table import ByClient
@@ -26,13 +27,46 @@ from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import ClusterCount, count, enough_answers, enough_clients, too_few
 from coterie.methods.contract import Ask, Releases, admitted
-from coterie.methods.count_by_halves import with_k
-from coterie.methods.flhc_hierarchy import Hierarchy, clustered, joined_by_update
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
+from coterie.methods.k import ClusterCount, K, at_most
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hierarchy(Clusters):
+    """Clusters, and the mean updates by which they were found (None before)."""
+
+    stem: Tensor | None = None  # (P,) the model that all updates started from
+    updates: Tensor | None = None  # (K, d) mean update of each cluster
+    of_clusters: ClassVar[tuple[str, ...]] = ("centers", "updates")
+
+    def measured_from(self) -> Tensor:
+        """The stem, once there is one."""
+        return self.centers[:0] if self.stem is None else self.stem[None]
+
+
+def clustered(state: Hierarchy, reply: Fitted, labels: Tensor, weights: Tensor) -> Hierarchy:
+    """Put the clients that trained from the shared model into these clusters, whose models are their means."""
+    stem = state.centers[0]
+    means = mean_by(labels, reply, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
+    members = state.labels.put(reply.ids, labels)
+    return Hierarchy(means, members, state.features, stem, state.represent(means - stem))
+
+
+def joined_by_update(state: Hierarchy, ids: Tensor, metric: Metric, local: Local, ask: Ask) -> Hierarchy:
+    """New clients train from where the others were clustered and join the nearest mean update."""
+    unmet = state.unmet(ids)
+    if state.stem is None or state.updates is None or not len(unmet):
+        return state
+    reply = ask(Fit(All(state.stem), local=local, keep=False, on=unmet))
+    update = state.represent(reply.models - state.stem)
+    if metric == "cosine":
+        return by_angle(state, reply.ids, update, state.updates, ask)
+    far = torch.cdist(update.double(), state.updates.double(), p=1 if metric == "manhattan" else 2)
+    return assigned(state, reply.ids, far.argmin(1))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -60,18 +94,20 @@ class FLHC:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Hierarchy:
         """One random model."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return Hierarchy(model.init(rng)[None], ByClient.empty(), model.part("all"))
 
     def round(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:
         """FedAvg, and in round `warmup` the clustering first."""
-        if state.stem is None and (cohort.round < self.warmup or too_few(self.k, cohort)):
+        if state.stem is None and (cohort.round < self.warmup or K(self.k).too_few(cohort)):
             reply = ask(Fit(All(state.centers[0]), local=self.local))
             w = mean(reply, weigh(reply, self.weights), empty=state.centers[0])
             return dataclasses.replace(state, centers=w[None])
         if state.stem is None:
-            auto = self.k == "auto" and self.threshold is None
-            return (with_k(self, 0, state.centers[0], cohort, ask) if auto else self).cluster(state, cohort, ask)
+            if self.k == "auto" and self.threshold is None:
+                k = K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+                return dataclasses.replace(self, k=k).cluster(state, cohort, ask)
+            return self.cluster(state, cohort, ask)
         state = admitted(self, state, cohort, ask)
         met = cohort.ids[state.labels.has(cohort.ids)]
         reply = ask(Fit(Pick(state.centers, state.labels), local=self.local, on=met))
@@ -80,15 +116,13 @@ class FLHC:
     def cluster(self, state: Hierarchy, cohort: Cohort, ask: Ask) -> Hierarchy:
         """Everyone trains from the shared model; the dendrogram of their updates is cut once and for all."""
         stem = state.centers[0]
-        who = cohort.roster.ids if self.cluster_on == "all" else cohort.ids
-        if len(who) > self.cluster_at_most:
-            who = who[torch.from_numpy(np.sort(cohort.rng.choice(len(who), self.cluster_at_most, replace=False)))]
+        who = at_most(self.cluster_at_most, cohort.roster.ids if self.cluster_on == "all" else cohort.ids, cohort)
         reply = ask(Fit(All(stem), local=self.local, on=who))
         if self.threshold is None:
-            enough_answers(self.k, reply.ids, cohort)
+            K(self.k).enough_answers(reply.ids, cohort)
         updates, weights = state.represent(reply.models - stem), weigh(reply, self.weights)
         comparable = functional.normalize(updates) if self.metric == "cosine" else updates
-        k = None if self.threshold is not None else count(comparable, self.k, weights, cohort)
+        k = None if self.threshold is not None else K(self.k).of(comparable, weights, cohort)
         labels = agglomerate(distances(updates, self.metric), k=k, threshold=self.threshold, linkage=self.linkage)
         return clustered(state, reply, labels, weights)
 

@@ -84,3 +84,18 @@ def with_room(state: Clusters, found: ByClient) -> Clusters:
         return state
     start = state.centers.mean(0, keepdim=True).expand(more, -1)
     return replace(state, centers=torch.cat([state.centers, start]))
+
+
+@dataclass(frozen=True, config=STRICT)
+class Oracle(Given):
+    """The true clusters of a simulated federation; FedAvg in each (for comparison only)."""
+
+    missing: ClassVar[str] = (
+        "method.name: oracle: these clients have no true clusters that are known. A simulation has them where a "
+        "partition makes them (data.partition.name=rotated, ...) or with Federation.from_arrays(..., truth=[...]); "
+        "mixtures, your own data and clients over a network do not"
+    )
+
+    def known(self, roster: Roster) -> ByClient | None:
+        """The true cluster of each client."""
+        return roster.truth

@@ -118,3 +118,27 @@ def joined_by_loss(state: C, ids: Tensor, ask: Ask) -> C:
 def averaged(state: C, reply: Fitted, labels: Tensor, weights: Tensor) -> C:
     """The M-step: every cluster becomes the weighted mean of its members' models; an empty one keeps its own."""
     return replace(state, centers=mean_by(labels, reply, weights, empty=state.centers))
+
+
+D = TypeVar("D", bound="DescribedClusters")
+
+
+@dataclass(frozen=True, eq=False)
+class DescribedClusters(Clusters):
+    """Clusters, and the descriptions of the clients in them."""
+
+    rows: ByClient  # (n, length)
+
+    @staticmethod
+    def fresh(w0: Tensor, features: Tensor, length: int) -> DescribedClusters:
+        """One model, and nobody is in a cluster."""
+        return DescribedClusters(w0[None], ByClient.empty(), features, ByClient.empty(w0.dtype, (length,)))
+
+    def mean_by_cluster(self, values: Tensor) -> Tensor:
+        """The mean (K, m) of values (n, m) of the described clients, over those of each cluster; an empty one: inf."""
+        none = torch.full((len(self.centers), values.shape[1]), torch.inf, dtype=values.dtype)
+        return mean_by(self.labels.at(self.rows.ids), values, torch.ones(len(values)), empty=none)
+
+    def put(self: D, ids: Tensor, labels: Tensor, rows: Tensor) -> D:
+        """With these clients in these clusters, by these descriptions."""
+        return replace(assigned(self, ids, labels), rows=self.rows.put(ids, rows))

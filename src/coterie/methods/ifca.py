@@ -22,12 +22,10 @@ from coterie.core.model import Model
 from coterie.core.references import Best
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.auto_k import random_models, takes_auto_k
-from coterie.methods.cluster_count import ClusterCount
 from coterie.methods.contract import Ask, Releases
+from coterie.methods.k import ClusterCount, K
 
 
-@takes_auto_k
 @dataclass(frozen=True, config=STRICT)
 class IFCA:
     """K models; each client trains and uses the one of least loss on its own data."""
@@ -41,10 +39,11 @@ class IFCA:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Tensor:
         """K independent random models (copies of one model would stay equal)."""
-        return random_models(self.k, model, roster, rng)
+        return K(self.k).random_models(model, roster, rng)
 
     def round(self, centers: Tensor, cohort: Cohort, ask: Ask) -> Tensor:
         """j = argmin_k F_i(theta_k), local steps from theta_j, mean per cluster."""
+        centers = K(self.k).chosen(centers, self.local, cohort, ask)
         reply = ask(Fit(self.best(centers), local=self.local))
         return mean_by(reply.chosen, reply, weigh(reply, self.weights), empty=centers)
 

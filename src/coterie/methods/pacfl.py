@@ -30,10 +30,9 @@ from coterie.core.model import Model
 from coterie.core.references import All, Pick
 from coterie.core.tasks import Describe, Evaluate, Fit
 from coterie.core.types import STRICT
-from coterie.methods.cluster_count import enough_answers, enough_clients, wait_for_enough
 from coterie.methods.contract import Ask, Releases, admitted
-from coterie.methods.described import DescribedClusters, everyone
-from coterie.methods.hard_clusters import averaged
+from coterie.methods.hard_clusters import DescribedClusters, averaged
+from coterie.methods.k import K, at_most
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -58,7 +57,7 @@ class PACFL:
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> DescribedClusters:
         """w0; the clusters come with the first round."""
-        enough_clients(self.k, roster)
+        K(self.k).check(roster)
         return DescribedClusters.fresh(model.init(rng), model.part("all"), self.describe().length)
 
     @property
@@ -81,10 +80,10 @@ class PACFL:
 
     def cluster(self, state: DescribedClusters, cohort: Cohort, ask: Ask) -> DescribedClusters:
         """Everyone describes its data; the dendrogram of the angles is cut once and for all."""
-        wait_for_enough(self.k, cohort)
-        reply = ask(self.describe(everyone(cohort, self.cluster_at_most)))
+        K(self.k).wait_for_enough(cohort)
+        reply = ask(self.describe(at_most(self.cluster_at_most, cohort.roster.ids, cohort)))
         if self.threshold is None:
-            enough_answers(self.k, reply.ids, cohort)
+            K(self.k).enough_answers(reply.ids, cohort)
         far = self.far(reply.rows, reply.rows)
         labels = agglomerate((far + far.T) / 2, k=self.k, threshold=self.threshold, linkage=self.linkage)
         same = state.centers[:1].repeat(int(labels.max()) + 1, 1)

@@ -27,7 +27,7 @@ from coterie.core.model import Model
 from coterie.core.model_parts import Section
 from coterie.core.tasks import Evaluate
 from coterie.core.types import STRICT
-from coterie.methods.cam_state import Base
+from coterie.methods.cam import Base
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.ifca import IFCA
 from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Joining, Split, first_section, for_epochs, rest_of

@@ -16,30 +16,183 @@ The authors' code is `papers/methods/stocfl.py`.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from coterie.clustering.averaging import Weighting, mean, weigh
+from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
+from coterie.clustering.halves import SHOWN, halves_evidence
 from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.similarity import cosines
 from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
+from coterie.core.cohort import Cohort, Counted, Roster
 from coterie.core.constructors import dataclass
-from coterie.core.local import Local
+from coterie.core.errors import NoAnswerError
+from coterie.core.local import GRADIENT, Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Evaluate, Fit
 from coterie.core.types import STRICT, Cosine
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.hard_clusters import averaged
-from coterie.methods.stocfl_clusters import Stochastic, merged, with_singletons
-from coterie.methods.stocfl_newcomers import joined_by_likeness, represented
-from coterie.methods.stocfl_tau import chosen, representing, with_tau
+from coterie.methods.hard_clusters import Clusters, assigned, averaged, least_loss
+from coterie.methods.k import ASKED, LOOK, SKETCH, at_least
+
+S = TypeVar("S", bound="Stochastic")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stochastic(Clusters):
+    """Clusters of those met so far, what represents them, and the global model."""
+
+    omega: Tensor  # (P,) the global model
+    anchor: Tensor  # (P,) psi = omega_0: what representations are taken from and clusters start at
+    psi: Tensor  # (K, d) sum of the members' representations
+    members: Tensor  # (K,) how many there are
+    trained: Tensor  # (K,) how many of them have had a part in the model
+    tau: float | None = dataclasses.field(default=None, kw_only=True)  # None: not chosen yet
+
+    def measured_from(self) -> Tensor:
+        """The anchor, on which everyone is represented."""
+        return self.anchor[None]
+
+    def forget(self: S, ids: Tensor) -> S:
+        """Without these clients in the counts, and without what stood for clusters that were theirs alone."""
+        theirs = self.labels.only(ids).values
+        members = self.members.index_add(0, theirs, -torch.ones(len(theirs), dtype=self.members.dtype)).clamp(min=0)
+        psi = self.psi.index_fill(0, self.only_of(ids), 0)
+        state = super().forget(ids)
+        return dataclasses.replace(state, members=members, psi=psi, trained=torch.minimum(self.trained, members))
+
+    def noting(self: S, ids: Tensor, psi: Tensor) -> S:
+        """The state after these clients were represented so: nothing but the sums is kept."""
+        return self
+
+
+def with_singletons(state: S, ids: Tensor, psi: Tensor) -> S:
+    """Each of these clients is a cluster of one. Their models are not written down before it is known who merges."""
+    old, new = len(state.centers), len(ids)
+    parts = dataclasses.replace(
+        state,
+        labels=state.labels.put(ids, torch.arange(old, old + new)),
+        psi=torch.cat([state.psi, psi]),
+        members=torch.cat([state.members, torch.ones(new)]),
+        trained=torch.cat([state.trained, torch.zeros(new)]),
+    )
+    return parts.noting(ids, psi)
+
+
+def merged(parts: S, into: Tensor, begin: Tensor, average: bool = True) -> S:
+    """Clusters become what `into` says. The model is the mean of the parts that have trained, or that of the largest.
+
+    begin: the model of clusters that have none yet; `centers` of the parts has rows for those that do.
+    """
+    old, k = len(parts.centers), int(into.max()) + 1
+    # The largest part that has trained, the lowest number where they tie.
+    order = torch.argsort(parts.trained, descending=True, stable=True)
+    best = [int(order[into[order] == j][0]) for j in range(k)]
+    centers = torch.stack([parts.centers[row] if row < old else begin for row in best])
+    if average:
+        centers = mean_by(into[:old], parts.centers, parts.trained[:old], empty=centers)
+    sums, members, trained = (
+        torch.zeros(k, *t.shape[1:], dtype=t.dtype).index_add_(0, into, t)
+        for t in (parts.psi, parts.members, parts.trained)
+    )
+    labels = ByClient(parts.labels.ids, into[parts.labels.values])
+    return dataclasses.replace(parts, centers=centers, labels=labels, psi=sums, members=members, trained=trained)
+
+
+GRID = [-1.0, *(i / 50 for i in range(-10, 50))]  # -1 merges everyone
+
+
+def representing(psi: Local | None, tau: float | Literal["auto"], local: Local) -> Local:
+    """How a client is represented: by psi, by the paper's one gradient or, with tau: auto, by more local steps."""
+    if psi is not None:
+        return psi
+    return GRADIENT if tau != "auto" else dataclasses.replace(local, epochs=None, steps=LOOK, keep_optimizer=False)
+
+
+def chosen(state: Stochastic, tau: float | Literal["auto"]) -> float:
+    """The tau that is given, or that was chosen."""
+    return (0.0 if state.tau is None else state.tau) if tau == "auto" else tau
+
+
+def with_tau(state: S, tau: float | Literal["auto"], psi: Local, cohort: Cohort, ask: Ask) -> S:
+    """The state with the tau that halves show, where it is to be found, which the round then tells of."""
+    if tau != "auto" or state.tau is not None:
+        return state
+    whole = Fit(All(state.anchor), local=psi, sketch=SKETCH, send=False, keep=False, on=at_least(ASKED, cohort))
+    halves = [dataclasses.replace(whole, half=0), dataclasses.replace(whole, half=1)]
+    all_of, first, second = ask([whole, *halves])
+    evidence = halves_evidence(first.sketches, second.sketches, first.n)
+    labels, alike = evidence.labels(evidence.k), cosines(all_of.sketches)
+    together = labels[:, None] == labels[None]
+    fits = torch.tensor([_agreement(together, greedy_merge(alike, tau)) for tau in GRID])
+    best = (fits == fits.max()).nonzero().flatten()
+    found = GRID[int(best[len(best) // 2])]
+    scores = tuple((j, evidence.r2(j)) for j in range(1, min(SHOWN, len(labels)) + 1))
+    why = f"two halves of the clients' data show that many; tau = {found:g} merges clients most nearly like that"
+    cohort.counted.append(Counted(evidence.k, "tau: auto (halves)", len(labels), scores, why))
+    return dataclasses.replace(state, tau=found)
+
+
+def _agreement(together: torch.Tensor, labels: torch.Tensor) -> float:
+    """Of the pairs that either clustering puts together, the share that both do (Jaccard)."""
+    same = labels[:, None] == labels[None]
+    return float((same & together).sum() / (same | together).sum())
+
+
+def represented(state: Stochastic, who: Tensor, local: Local, ask: Ask) -> tuple[Tensor, Tensor]:
+    """Line 6: those of these clients that were not met before, and what stands for them: how they move the anchor."""
+    unmet = state.unmet(who)
+    if not len(unmet):
+        return unmet, state.psi[:0]
+    try:
+        reply = ask(Fit(All(state.anchor), local=local, keep=False, on=unmet))
+    except NoAnswerError:  # those met before go on without them
+        return unmet[:0], state.psi[:0]
+    return reply.ids, state.represent(state.anchor - reply.models)
+
+
+def joined_by_likeness(state: S, ids: Tensor, psi: Tensor, tau: float, ask: Ask) -> S:
+    """These newcomers in their places. Who has no representation (a gradient of zero) is like nothing: the loss says
+    whose model fits it best."""
+    still = ids[~psi.any(1)]
+    closest = least_loss(state.centers, still, ask) if len(still) else ByClient.empty()
+    answered = psi.any(1) | closest.has(ids)
+    return _placed(state, ids[answered], psi[answered], closest, tau)
+
+
+def _placed(state: S, ids: Tensor, psi: Tensor, closest: ByClient, tau: float) -> S:
+    """Newcomers join the cluster they are most like, if like enough; else each is one of its own, with that model.
+
+    One after another, so that it does not matter how many come at once.
+    """
+    sums = torch.cat([state.psi, torch.zeros_like(psi)])
+    first = many = len(state.centers)
+    labels: list[int] = []
+    founded: list[int] = []  # the row whose model a new cluster begins with
+    for client, own in zip(ids, psi, strict=True):
+        alike, nearest = cosines(own[None], sums[:many]).max(1)
+        near = int(closest.at(client[None])[0]) if bool(closest.has(client[None])[0]) else int(nearest[0])
+        if float(alike[0]) < tau or tau >= 1:
+            founded.append(near if near < first else founded[near - first])
+            near, many = many, many + 1
+        labels.append(near)
+        sums[near] += own
+    rest, of = torch.tensor(founded, dtype=torch.int64), torch.tensor(labels, dtype=torch.int64)
+    members = torch.cat([state.members, torch.zeros(len(rest))])
+    state = dataclasses.replace(
+        state,
+        centers=torch.cat([state.centers, state.centers[rest]]),
+        psi=sums[:many],
+        members=members.index_add(0, of, torch.ones(len(of))),
+        trained=torch.cat([state.trained, state.trained[rest].clamp(max=1)]),
+    )
+    return assigned(state.noting(ids, psi), ids, of)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
@@ -18,8 +19,8 @@ from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
-from coterie.methods.contract import Ask
+from coterie.core.types import STRICT, ShareBelowOne
+from coterie.methods.contract import Ask, Releases
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,3 +63,37 @@ class OptimizedFedAvg(ABC):
     def predictor(self, state: Optimized) -> Evaluate:
         """Everyone predicts with w."""
         return Evaluate((All(state.centers[0]),))
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedAvgM(OptimizedFedAvg):
+    """FedAvg with momentum at the server."""
+
+    paper: ClassVar[str] = "Hsu et al. 2019, arXiv:1909.06335"
+    releases: ClassVar[Releases | str] = Releases()
+
+    beta: ShareBelowOne = 0.9  # of the momentum that is kept
+    eta: PositiveFloat = 1.0  # the server's learning rate
+
+    @property
+    def server(self) -> Momentum:
+        """v <- beta v + D; w <- w + eta v."""
+        return Momentum(beta=self.beta, eta=self.eta)
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedAdam(OptimizedFedAvg):
+    """FedAvg with Adam at the server."""
+
+    paper: ClassVar[str] = "Reddi et al. 2021, arXiv:2003.00295"
+    releases: ClassVar[Releases | str] = Releases()
+
+    eta: PositiveFloat = 0.1  # the server's learning rate: about how far a parameter moves in a round
+    beta1: ShareBelowOne = 0.9  # of the first moment that is kept
+    beta2: ShareBelowOne = 0.99  # of the second
+    tau: PositiveFloat = 1e-3  # how adaptive it is: a step D well below tau moves a parameter by about eta D / tau
+
+    @property
+    def server(self) -> Adam:
+        """m and v, then w <- w + eta m / (sqrt(v) + tau)."""
+        return Adam(eta=self.eta, beta1=self.beta1, beta2=self.beta2, tau=self.tau)

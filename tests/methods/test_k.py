@@ -17,9 +17,7 @@ from scripted import LOCAL, TWO, ScriptedAsk, a_fit, assert_same, fitted, make_c
 import coterie
 from coterie import FLHC, IFCA, FedEM, FedSoft, Fitted, Local, WeCFL
 from coterie.core.cohort import Counted
-from coterie.methods.auto_k import AutoK, random_models
-from coterie.methods.cluster_count import at_least
-from coterie.methods.count_by_halves import ASKED, count_by_halves
+from coterie.methods.k import ASKED, K, at_least
 from coterie.tools.cli.console import progress
 from coterie.training import round_format
 from coterie.training.build import build
@@ -68,10 +66,10 @@ def halves(*ids: int, kinds: int = 2, noise: float = 0.1) -> Any:
 
 def test_two_halves_of_more_than_the_cohort_are_asked_for() -> None:
     """Two of a kind take part; all thirty clients are seen, and two kinds."""
-    centers = random_models("auto", TWO, ROSTER, np.random.default_rng(0))
+    centers = K("auto").random_models(TWO, ROSTER, np.random.default_rng(0))
     cohort = make_cohort([2, 4], ROSTER)
     ask = ScriptedAsk(halves(*range(30)))
-    assert len(AutoK(IFCA(local=LOCAL)).choose(centers, cohort, ask)) == 2
+    assert len(K("auto").chosen(centers, LOCAL, cohort, ask)) == 2
     assert [on(task) for task in ask.asked[0]] == [list(range(30))] * 2
     (told,) = cohort.counted
     assert (told.k, told.clients, told.rule) == (2, 30, "auto (halves)")
@@ -93,7 +91,7 @@ def test_two_halves_of_more_than_the_cohort_are_asked_for() -> None:
 def test_as_many_as_two_halves_show(kinds: int, noise: float, k: int, reason: str) -> None:
     cohort = make_cohort([2, 4], ROSTER)
     ask = ScriptedAsk(halves(*range(30), kinds=kinds, noise=noise))
-    assert count_by_halves(torch.zeros(2), LOCAL, cohort, ask) == k
+    assert K("auto").by_halves(torch.zeros(2), LOCAL, cohort, ask) == k
     assert cohort.counted[0].reason.startswith(reason)
 
 
@@ -124,10 +122,10 @@ def test_fl_hc_counts_when_it_clusters_and_not_before() -> None:
 
 def test_more_than_the_cohort_is_asked() -> None:
     """Two of a kind take part; the rule sees all thirty clients, and two kinds."""
-    centers = random_models("silhouette", TWO, ROSTER, np.random.default_rng(0))
+    centers = K("silhouette").random_models(TWO, ROSTER, np.random.default_rng(0))
     cohort = make_cohort([2, 4], ROSTER)
     ask = ScriptedAsk(directions(*range(30)))
-    assert len(AutoK(IFCA(local=LOCAL), "silhouette").choose(centers, cohort, ask)) == 2
+    assert len(K("silhouette").chosen(centers, LOCAL, cohort, ask)) == 2
     assert on(ask.asked[0]) == list(range(30))
     (told,) = cohort.counted
     assert (told.k, told.clients, told.reason) == (2, 30, "the largest mean silhouette")
@@ -135,21 +133,17 @@ def test_more_than_the_cohort_is_asked() -> None:
     assert str(told).startswith("k = 2 by silhouette, from 30 clients: the largest mean silhouette (score by k: 2: 0.9")
 
 
-@pytest.mark.parametrize("plain", [IFCA(local=LOCAL), FedEM(local=LOCAL), FedSoft(local=LOCAL)])
-def test_the_wrapper_is_the_method_with_k_auto(plain: Any) -> None:
-    """Thirty clients of two kinds: the same questions, first how many kinds there are, and the same state."""
-    states, tasks = [], []
-    for method in (AutoK(plain), dataclasses.replace(plain, k="auto")):
-        state = method.init(TWO, ROSTER, np.random.default_rng(0))
-        assert len(centers_of(state)) == 12
-        ask = ScriptedAsk(halves(*range(30)), silence, silence)
-        states.append(played(method, state, make_cohort([2, 4], ROSTER), ask))
-        assert on(ask.asked[0][0]) == list(range(30))
-        tasks.append(ask.asked[1] if isinstance(ask.asked[1], list) else [ask.asked[1]])
-        assert states[-1] is state or len(centers_of(states[-1])) == 2  # FedSoft goes on where nobody votes
-    assert_same(states[0], states[1])
-    for one, other in zip(*tasks, strict=True):
-        assert_same(one, other)
+@pytest.mark.parametrize("method", [IFCA(k="auto", local=LOCAL), FedEM(k="auto", local=LOCAL)])
+def test_the_first_round_asks_how_many_kinds_there_are_and_trains_as_many_models(method: Any) -> None:
+    """Thirty clients of two kinds, of which two take part; nobody trains, and the models are the first two drawn."""
+    begun = method.init(TWO, ROSTER, np.random.default_rng(0))
+    assert len(begun) == 12
+    ask = ScriptedAsk(halves(*range(30)), silence)
+    state = played(method, begun, make_cohort([2, 4], ROSTER), ask)
+    assert on(ask.asked[0][0]) == list(range(30))
+    assert state is begun  # nobody trained: the round has changed nothing, and the next one asks again
+    given = ask.asked[1][-1] if isinstance(ask.asked[1], list) else ask.asked[1].start
+    assert_same(given.centers, begun[:2])
 
 
 def centers_of(state: Any) -> torch.Tensor:
