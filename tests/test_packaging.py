@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # where it is not the import's name
 # Which extras the files below a path may import from; everything else imports what every installation has.
 EXTRAS = {
-    "core/adapters.py": {"transformers"},
+    "core/parts.py": {"transformers"},
     "data/plots.py": {"plot"},
     "data/readers/texts.py": {"transformers"},
     "data/readers/tables.py": {"parquet"},
@@ -37,8 +37,7 @@ EXTRAS = {
     "serving/table_files.py": {"parquet"},
     "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
-    "core/pretrained/transformer.py": {"transformers"},
-    "core/pretrained/vision.py": {"torchvision"},
+    "core/pretrained.py": {"torchvision", "transformers"},
     "tools/dashboard": {"dashboard"},
     "tools/cli/api.py": {"serve"},
     "tools/cli/dashboard.py": {"dashboard"},

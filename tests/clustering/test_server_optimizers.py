@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.server_optimizers import Adam, Momentum
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.layers.server_optimizer import Optimized, OptimizedMean, fingerprint, kept
 
 

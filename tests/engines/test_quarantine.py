@@ -8,8 +8,7 @@ import torch
 
 from coterie.core.local import Local
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.layers.robust import Guarded, Robust, RobustMean, guard
 
 ZERO = torch.zeros(2)

@@ -15,9 +15,9 @@ import coterie
 from conftest import make_federation, raises
 from coterie import All, Evaluate, Fit, Local
 from coterie.client.answers import Moment
-from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError
-from coterie.core.replies import Fitted
+from coterie.core.tables import Clients
+from coterie.core.tasks import Fitted
 from coterie.engines.contract import Kind, Missing, Outcome, Traffic, Visit
 from coterie.engines.sequential import Sequential
 from coterie.layers import ORDER, chosen

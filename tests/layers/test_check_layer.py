@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from conftest import raises
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.layers import chosen
 from coterie.layers.contract import Layer, Onward, Round, Setup

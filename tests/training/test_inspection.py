@@ -10,7 +10,7 @@ import torch
 
 import coterie
 from conftest import raises
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.training import inspection
 from coterie.training.inspection import Inspection
 from coterie.training.inspection_words import answer, compared, contrast, expected

@@ -15,7 +15,7 @@ import coterie
 from conftest import raises
 from coterie import CoterieError, Federation, Local
 from coterie.core.model import Model
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.network.registry import ClientRegistry, RegisteredClient, Shape

@@ -16,8 +16,7 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 
 
 @dataclass(frozen=True, config=STRICT)

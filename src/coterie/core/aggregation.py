@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from coterie.core.replies import Fitted
+    from coterie.core.tasks import Fitted
 
 
 class Aggregator(Protocol):

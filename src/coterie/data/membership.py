@@ -18,9 +18,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.course import unchanging
 from coterie.data.federation import ClientData, Federation
 from coterie.data.ragged import Ragged

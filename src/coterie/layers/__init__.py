@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.layers.attack import AttackSettings, Hostile
 from coterie.layers.contract import Layer
 from coterie.layers.dropout import Dropout, DropoutSettings

@@ -21,18 +21,15 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.clients import Clients
-from coterie.core.constructors import dataclass, explained
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import NOT_FINITE, CoterieError, suggest
 from coterie.core.files import plain_bytes
 from coterie.core.references import Own, Ref, starts_of, vectors_of
 from coterie.core.registry import ATTACKS, NO_CODE, Consent
-from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, draw_seed, generator
-from coterie.core.tasks import Fit, Task
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass, explained
+from coterie.core.tables import ByClient, Clients
+from coterie.core.tasks import Described, Fit, Fitted, Reply, Scored, Task
 from coterie.data.course import unchanging
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels

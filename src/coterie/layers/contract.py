@@ -26,12 +26,10 @@ from torch import Tensor
 
 from coterie.client.memory import Memory
 from coterie.core.aggregation import Aggregator
-from coterie.core.clients import Clients
-from coterie.core.cohort import Roster
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Fit, Task
+from coterie.core.tables import Clients, Roster
+from coterie.core.tasks import Fit, Fitted, Reply, Task
 from coterie.engines.contract import Engine, Kind, Outcome, ReplyBuilder, Visit
 
 Onward: TypeAlias = Callable[[Visit], Outcome]

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.constructors import dataclass
 from coterie.core.seeds import Purpose, generator
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.layers.contract import NOBODY, Layer, Onward, Round
 

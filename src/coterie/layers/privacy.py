@@ -33,16 +33,13 @@ from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.core import constructors
-from coterie.core.client_table import ByClient
-from coterie.core.clients import Clients
-from coterie.core.constructors import explained
+from coterie.core import settings as constructors
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model
 from coterie.core.references import Ref, length_of, starts_of, vectors_of, walk
-from coterie.core.replies import Described, Fitted, RemoteModels, Reply, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, explained
+from coterie.core.tables import ByClient, Clients
+from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, RemoteModels, Reply, Score, Scored, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.layers.accountant import (

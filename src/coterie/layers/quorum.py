@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import NonNegativeInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import QuorumError
-from coterie.core.types import STRICT, Share
+from coterie.core.settings import STRICT, Share, dataclass
 from coterie.engines.contract import Missing, Outcome, Visit, named
 from coterie.layers.contract import Layer, Onward, Round
 

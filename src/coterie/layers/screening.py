@@ -13,10 +13,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from annotated_types import Ge
 
-from coterie.core import constructors
-from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Fit, Task
-from coterie.core.types import STRICT
+from coterie.core import settings as constructors
+from coterie.core.settings import STRICT
+from coterie.core.tasks import Fit, Fitted, Reply, Task
 from coterie.engines.contract import Outcome, RejectionListener, Visit
 from coterie.engines.updates import SMALLEST, norms, screen, without
 from coterie.layers.contract import Layer, Onward, Round

@@ -19,10 +19,9 @@ from coterie.clustering.averaging import mean_by
 from coterie.clustering.server_optimizers import Adam, Momentum, ServerOptimizer
 from coterie.core.aggregation import Aggregator
 from coterie.core.codec import pack
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.replies import Fitted
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tasks import Fitted
 from coterie.engines.contract import Outcome, Visit
 from coterie.layers.contract import Layer, Onward, Round, Setup, averaging, by_name
 

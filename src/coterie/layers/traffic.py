@@ -14,10 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
 from coterie.core.references import Mix, Pick, vectors_of, walk
-from coterie.core.replies import Described, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored
 from coterie.engines.contract import CountsTraffic, Outcome, Visit
 from coterie.layers.contract import Layer, Onward, Round
 

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
-from coterie.core.constructors import dataclass as validated
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.registry import NO_CODE, Consent
-from coterie.core.types import STRICT, ShareAboveZero
-from coterie.core.validation import explain
+from coterie.core.settings import STRICT, ShareAboveZero, explain
+from coterie.core.settings import dataclass as validated
 from coterie.training.config import Named, Tree, change, checked, consent_to, named_values, read_file
 from coterie.training.settings import Settings
 

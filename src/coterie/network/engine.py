@@ -14,9 +14,9 @@ from torch import Tensor
 from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.client.memory import Memory
 from coterie.core.errors import CoterieError
-from coterie.core.naming import client_name
+from coterie.core.processes import Interruption
 from coterie.core.tasks import Evaluate, Task
-from coterie.core.termination import Interruption
+from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
 from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.config import Network

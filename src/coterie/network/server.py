@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from coterie.client.memory import Memory
-from coterie.core.cohort import Roster
-from coterie.core.constructors import explained_call
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files
 from coterie.core.model import Model
+from coterie.core.processes import Interruption
 from coterie.core.registry import Consent
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
-from coterie.core.termination import Interruption
+from coterie.core.settings import explained_call
+from coterie.core.tables import Roster
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.engines.contract import ERRORS
 from coterie.layers.privacy import check_with_clients

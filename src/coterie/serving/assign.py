@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
+from coterie.core.settings import explained
+from coterie.core.tables import Clients
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.network.server import load

@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
-from coterie.core.cohort import Counted
-from coterie.core.constructors import explained
 from coterie.core.metrics import Summary
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.settings import explained
+from coterie.core.tables import Counted
+from coterie.core.tasks import Evaluated, Fitted
 from coterie.engines.contract import Missing
 
 

@@ -10,16 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.clients import number_of
-from coterie.core.constructors import explained
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import short
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
 from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, personal_of, walk
-from coterie.core.replies import Scored
-from coterie.core.tasks import Evaluate, Score
+from coterie.core.settings import explained
+from coterie.core.tables import ByClient, number_of
+from coterie.core.tasks import Evaluate, Score, Scored
+from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import TOO_FEW
 from coterie.engines.sequential import Sequential

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from coterie.core.clients import Clients
 from coterie.core.model import Model
+from coterie.core.tables import Clients
 from coterie.engines.contract import Engine
 from coterie.layers.contract import Layer, Setup, Stack
 from coterie.methods.contract import Method

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from coterie.core.cohort import Roster
+from coterie.core.compute import one_thread
 from coterie.core.errors import AnswersMissingError, CoterieError
-from coterie.core.hardware import one_thread
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tables import Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.engines.contract import WaitsForClients, arithmetic, device_of
 from coterie.layers import warnings_of as layers_warn
 from coterie.training.assembly import Run

@@ -6,11 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from coterie.core.cohort import Cohort
 from coterie.core.errors import AnswersMissingError, CoterieError, NoAnswerError
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tables import Cohort
+from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Engine, WaitsForClients
 from coterie.layers.contract import Round
 from coterie.training.ask import RoundAsk

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from coterie.core.cohort import Counted
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes
 from coterie.core.metrics import Summary
+from coterie.core.tables import Counted
 from coterie.engines.contract import Missing
 from coterie.training.events import RoundDone, ServingModel
 

@@ -27,10 +27,10 @@ import yaml
 from filelock import FileLock, Timeout
 
 from coterie.client.memory import Memory
-from coterie.core.clients import Clients, clients_at
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, check_run_files, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
+from coterie.core.tables import Clients, clients_at
 from coterie.data.federation import Federation
 from coterie.layers import fixed, free, own_of
 from coterie.layers.contract import Stack

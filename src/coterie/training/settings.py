@@ -9,9 +9,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic import NonNegativeInt, PositiveInt, Strict, model_validator
 
 from coterie.clustering.server_optimizers import Adam, Momentum
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 from coterie.layers import LayerSettings
 from coterie.layers.attack import Attack
 from coterie.layers.privacy import Privacy

@@ -14,12 +14,11 @@ from conftest import raises
 from coterie.client.answers import Moment
 from coterie.client.memory import Memory
 from coterie.clustering.averaging import mean, mean_by, weigh
-from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick
-from coterie.core.replies import Described, Fitted, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
 from coterie.layers.accountant import noise
 from coterie.layers.contract import Layer, Onward, Stack

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from coterie.core.errors import CoterieError
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
 from coterie.network.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.certificates import ServerFiles, check_not_shared, public_pem, server_files
 from coterie.network.config import Network, ServerConfig

@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from coterie.core.allocation.buffers import ALIGNED, LARGE, MODEL, BufferPool
+from coterie.core.allocation import ALIGNED, LARGE, MODEL, BufferPool
 
 ROWS = LARGE // 4 // 1000 + 1  # of 1,000 numbers: just large enough to be lent
 

@@ -1,14 +1,32 @@
-"""pydantic's errors in plain words: which key, what is wrong, what to write instead."""
+"""Settings: dataclasses that check their values, the domains of those, and errors in plain words."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_type_hints
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, dataclass_transform, get_args, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from coterie.core.errors import CoterieError, suggest
+from coterie.core.errors import ArgumentError, CoterieError, suggest
+
+# Of every class of settings: an unknown key is an error, and so are NaN and infinity.
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+Cosine: TypeAlias = Annotated[float, Field(ge=-1, le=1)]
+Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+
+Kind: TypeAlias = Literal["classification", "regression"]  # of what labels are
+
+# Of a partition: the share of each client's samples that is held out, or the data set's official test set, dealt out
+# as its training set is. auto: official where there is one, otherwise a fifth.
+TestSplit: TypeAlias = ShareBelowOne | Literal["official", "auto"]
+
 
 T = TypeVar("T")
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
@@ -131,3 +149,88 @@ def instead_of(kind: str, key: str, value: object, prefix: str, in_python: bool 
         return None
     written = f"coterie.WeCFL(k={value})" if in_python else f"{prefix}.name=wecfl {prefix}.k={value}"
     return f"unknown key, Halves measures the number of clusters; to give it, write {written}"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field, Field))
+def dataclass(*, frozen: bool, config: ConfigDict) -> Callable[[type[T]], type[T]]:
+    """A pydantic dataclass whose constructor raises CoterieError. TypeAdapter, which explains with the configuration's
+    own keys, does not use the constructor and still raises ValidationError."""
+    make: Any = pydantic_dataclass(frozen=frozen, config=config)
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: type[T] = make(cls)
+        construct: Callable[..., None] = made.__init__
+
+        @functools.wraps(construct)
+        def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
+            try:
+                construct(self, *args, **kwargs)
+            except ValidationError as error:
+                kind = type(self)
+                fault = explain(error, kind.__name__, kind, named=False)
+                raise ArgumentError(str(fault), code=fault.code) from None
+
+        made.__init__ = init  # type: ignore[method-assign, assignment]
+        return made
+
+    return decorate
+
+
+def explained(cls: type[T]) -> type[T]:
+    """For plain dataclasses: arguments that the constructor does not take, or lacks, are a CoterieError."""
+    construct: Callable[..., None] = cls.__init__
+
+    @functools.wraps(construct)
+    def init(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        try:
+            construct(self, *args, **kwargs)
+        except TypeError:
+            usage = getattr(self, "usage", "")
+            _check_arguments(type(self).__name__, construct, (self, *args), kwargs, usage)
+            raise
+
+    cls.__init__ = init  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def explained_call(function: Callable[P, R]) -> Callable[P, R]:
+    """The same for a public function."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _check_arguments(function.__name__, function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _check_arguments(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], usage: str = ""
+) -> None:
+    """Raise if these are not valid arguments of the function."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        known = [p for p in signature.parameters.values() if p.name != "self"]
+        usage = usage or _call(name, known)
+        unknown = [key for key in kwargs if key not in signature.parameters]
+        if unknown:
+            hint = suggest(unknown[0], [p.name for p in known])
+            raise ArgumentError(f"{name}: unknown argument '{unknown[0]}'.{hint}", code="argument-unknown") from None
+        given = {*kwargs, *list(signature.parameters)[: len(args)]}
+        missing = [p.name for p in known if p.default is p.empty and p.name not in given]
+        if missing:
+            raise ArgumentError(
+                f"{name}.{missing[0]}: required, but not given; write {usage}", code="argument-missing"
+            ) from None
+        raise ArgumentError(f"{name}: {error}; write {usage}") from None
+
+
+def _call(name: str, parameters: list[inspect.Parameter]) -> str:
+    required = [p.name for p in parameters if p.default is p.empty]
+    return f"{name}({', '.join(required)}{', ...' if len(required) < len(parameters) else ''})"

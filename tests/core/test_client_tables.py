@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import raises
-from coterie.core.client_table import ByClient
+from coterie.core.tables import ByClient
 
 
 def ids(*numbers: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 
 
 @pytest.mark.parametrize(
