@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -9,17 +10,19 @@ import numpy as np
 from coterie.tools.report.figures_style import (
     CLUSTERS,
     Theme,
+    area,
+    bar_marker,
     blank,
     colour,
     dash,
     percent,
+    plain,
     plotly,
     template,
     thin,
 )
 from coterie.tools.report.reading import Floats, Ints
-from coterie.tools.report.record import RunRecord
-from coterie.tools.report.tables import Curve
+from coterie.tools.report.record import Absence, Curve, RunRecord
 
 Score = Literal["accuracy", "macro_f1", "loss"]
 DECADES = 3  # a curve that spans more has a logarithmic axis
@@ -228,3 +231,162 @@ def line(figure: Any, curve: Curve, column: str, name: str, place: int, scale: f
         line={"width": 2, "color": colour(place), "dash": dash(place)},
         **where,
     )
+
+
+REASONS = 6  # told apart in the figure
+BARS = 150
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why clients were missing, and how often."""
+
+    reason: str
+    times: int
+    clients: int
+    first_round: int
+    first_client: int
+
+
+def traffic(record: RunRecord, theme: Theme = "light") -> Any:
+    """What every round would send to clients over a network, and get back."""
+    curve = record.curve
+    if not (np.nansum(curve.bytes_down) + np.nansum(curve.bytes_up)):
+        return None
+    most = max(np.nanmax(curve.bytes_down, initial=0), np.nanmax(curve.bytes_up, initial=0))
+    unit, size = byte_unit(most)
+    figure = blank(
+        "Bytes per round",
+        "round",
+        f"sent ({unit})",
+        f"In all {in_bytes(float(np.nansum(curve.bytes_down)))} to the clients and "
+        f"{in_bytes(float(np.nansum(curve.bytes_up)))} back.",
+        theme,
+    )
+    for place, (column, name) in enumerate((("bytes_down", "to clients"), ("bytes_up", "from clients"))):
+        line(figure, curve, column, name, place, scale=1 / size)
+    figure.update_yaxes(rangemode="tozero", hoverformat=".3g")
+    figure.update_layout(hovermode="x unified")
+    return figure
+
+
+def seconds(record: RunRecord, theme: Theme = "light") -> Any:
+    """What every round took, at the clients and at the server, one upon the other."""
+    curve = record.curve
+    shown = np.flatnonzero(~np.isnan(curve.seconds))
+    if not len(shown):
+        return None
+    client = np.nan_to_num(curve.client_seconds[shown])
+    server = np.clip(curve.seconds[shown] - client, 0, None)
+    figure = blank(
+        "Seconds per round",
+        "round",
+        "time (s)",
+        f"In all {client.sum():.1f} seconds of clients' work and {server.sum():.1f} of the server's.",
+        theme,
+    )
+    some = thin(len(shown))
+    for place, (values, name) in enumerate(((client, "clients' work"), (server, "server's work"))):
+        area(figure, curve.round[shown][some], values[some], name, place)
+    figure.update_layout(hovermode="x unified")
+    figure.update_yaxes(hoverformat=".3g")
+    return figure
+
+
+def missing(record: RunRecord, theme: Theme = "light") -> Any:
+    """Clients that did not answer, round by round and by reason. None where all did."""
+    reasons = missing_reasons(record)
+    if not reasons:
+        return None
+    curve = record.curve
+    total, asked = sum(reason.times for reason in reasons), np.nansum(curve.asked)
+    of_all = f" of {asked:,.0f} asked" if asked else ""
+    often = f"{reasons[0].reason} ({reasons[0].times:,} times)"
+    say = f"{total:,} answers{of_all} were missing; most often because: {often}."
+    starts = np.arange(0, len(curve.round), -(-len(curve.round) // BARS))  # of bars: of a long run, several rounds each
+    together = f", mean of {starts[1]} rounds" if len(starts) < len(curve.round) else ""
+    figure = blank("Missing clients per round", "round", f"clients{together}", say, theme)
+    told = [reason.reason for reason in reasons[:REASONS]]
+    place_of = {number: place for place, number in enumerate(curve.round.tolist())}
+    counts = np.zeros((len(told) + 1, len(curve.round)))
+    for absence in curve.missing:
+        row = told.index(absence.reason) if absence.reason in told else len(told)
+        counts[row, place_of[absence.round]] += 1
+    means = np.add.reduceat(counts, starts, axis=1) / np.diff([*starts, len(curve.round)])
+    for row, name in enumerate([*(plain(reason, 50) for reason in told), "other reasons"]):
+        if means[row].any():
+            figure.add_bar(x=curve.round[starts], y=means[row], name=name, marker=bar_marker(row))
+    figure.update_layout(barmode="stack", bargap=0.1, showlegend=True)
+    return figure
+
+
+def missing_reasons(record: RunRecord) -> list[Reason]:
+    """Every reason with how often it was given, the most frequent first."""
+    by_reason: dict[str, list[Absence]] = {}
+    for absence in record.curve.missing:
+        by_reason.setdefault(absence.reason, []).append(absence)
+    found = [
+        Reason(reason, len(mine), len({absence.client for absence in mine}), mine[0].round, mine[0].client)
+        for reason, mine in by_reason.items()
+    ]
+    return sorted(found, key=lambda reason: -reason.times)
+
+
+def byte_unit(most: float) -> tuple[str, int]:
+    """A unit in which this is no long number."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if most >= size:
+            return unit, size
+    return "bytes", 1
+
+
+def in_bytes(count: float) -> str:
+    """104000 -> 104 kB"""
+    unit, size = byte_unit(count)
+    return f"{count / size:.3g} {unit}" if size > 1 else f"{count:.0f} bytes"
+
+
+CLIENT_BARS = 30  # values of epsilon that have a bar of their own
+
+
+def epsilon(record: RunRecord, theme: Theme = "light") -> Any:
+    """Epsilon after every round, of the clients on which most and least was spent. None without privacy."""
+    curve = record.curve
+    most, least = curve.last("epsilon"), curve.last("epsilon_least")
+    if most is None:
+        return None
+    apart = "the same for every client" if most == least else f"the least of any client is {least:.3g}"
+    figure = blank("Privacy spent", "round", "epsilon", f"Epsilon is {most:.3g} after the last round; {apart}.", theme)
+    line(figure, curve, "epsilon", "most of any client", 0)
+    if most != least:
+        line(figure, curve, "epsilon_least", "least of any client", 1)
+    figure.update_yaxes(rangemode="tozero", hoverformat=".3g")
+    return figure
+
+
+def epsilon_of_clients(record: RunRecord, theme: Theme = "light") -> Any:
+    """How many clients have which epsilon, cluster by cluster. None without privacy."""
+    if not record.epsilon:
+        return None
+    table = record.clients
+    known = {} if table is None else dict(zip(table.ids.tolist(), table.cluster.tolist(), strict=True))
+    values = np.array(list(record.epsilon.values()))
+    cluster = np.array([known.get(client, -1) for client in record.epsilon])
+    edges = np.unique(values.round(6))
+    if len(edges) > CLIENT_BARS:
+        edges = np.linspace(values.min(), values.max(), CLIENT_BARS)
+    place = np.abs(values[:, None] - edges[None]).argmin(1)
+    figure = blank(
+        "Privacy spent by client",
+        "epsilon",
+        "clients",
+        f"{len(values):,} clients; epsilon is between {values.min():.3g} and {values.max():.3g}.",
+        theme,
+    )
+    for row, number in enumerate(sorted(set(cluster.tolist()))):
+        count = np.bincount(place[cluster == number], minlength=len(edges))
+        name = f"cluster {number}" if number >= 0 else "no cluster"
+        figure.add_bar(x=[f"{edge:.3g}" for edge in edges], y=count, name=name, marker=bar_marker(row))
+    figure.update_layout(barmode="stack", bargap=0.1, showlegend=True)
+    figure.update_xaxes(type="category")
+    return figure

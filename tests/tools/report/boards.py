@@ -22,7 +22,7 @@ CLUSTERS = 3
 # The command as cli.py registers it, with its way to end on a user's mistake.
 COMMAND = """
 import sys, typer
-from coterie.tools.cli.dashboard import dashboard
+from coterie.tools.cli.report import dashboard
 from coterie.core.errors import CoterieError
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(dashboard)
