@@ -19,8 +19,8 @@ import typer
 from torch import nn
 
 import coterie
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine, Outcome, Visit
-from coterie.engines.factory import make_engine
 from coterie.layers.robust import RULES
 
 

@@ -14,7 +14,7 @@ import torch
 import coterie
 from conftest import make_federation, raises
 from coterie import All, Evaluate, Fit, Local
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
 from coterie.core.tables import Clients
 from coterie.core.tasks import Fitted

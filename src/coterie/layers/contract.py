@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model

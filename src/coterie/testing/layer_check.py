@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.codec import pack, unpack
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, QuorumError

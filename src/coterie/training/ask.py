@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.errors import AnswersMissingError, CoterieError, NoAnswerError
 from coterie.core.references import describe_value
 from coterie.core.tasks import Evaluate, Fit, Task

@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.codec import pack, unpack
 from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
 from coterie.core.errors import CoterieError

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import raises
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory, Moment
 from coterie.clustering.averaging import mean, mean_by, weigh
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.local import Local

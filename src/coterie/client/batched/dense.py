@@ -3,24 +3,176 @@
 The models of G clients are one (G, P) tensor, and a step of all of them is a handful of batched matrix products with
 the gradient written out. Clients are ordered by descending numbers of steps, so that those still training are the
 first k rows. A batch shorter than the others is filled up with samples of weight zero. What a gradient does to a model
-is `updates.UpdateRule`, as in `training.train`, which is the reference.
+is `UpdateRule`, as in `train`, which is the reference.
+
+A first layer with few samples and many inputs is trained in the span of its samples. Every gradient of a first layer is
+a combination of the samples X (n, inputs), so plain SGD, with a proximal term to an anchor C or without, leaves its
+matrix at
+
+    W = a W0 + (1 - a) C + Q^T X        with Q (n, outputs) and a number a.
+
+A bias is the weight of one more input, which is 1 in every sample.
+The outputs W X^T need the products of the samples with W0 and C, which are computed once, and X X^T: a step on b
+samples costs b n outputs multiplications instead of 2 b inputs outputs. With few samples, many inputs and several
+epochs that is far less, and W itself is written once, at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from coterie.client.batched.layers import Layer
-from coterie.client.batched.low_rank import FirstLayers, LowRankTraining, saves_time
-from coterie.client.batched.plan import make_plan, steps_of
-from coterie.client.training import LocalTraining, TrainingResult, cuts
-from coterie.client.updates import Proximal, initial_state
+from coterie.client.training import (
+    LocalTraining,
+    Proximal,
+    TrainingResult,
+    cuts,
+    initial_state,
+    make_plan,
+    proximal_factors,
+    steps_of,
+)
 from coterie.core.allocation import BufferPool
+from coterie.core.model import Model, layers_in_order
 from coterie.core.objective import AnyLoss
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer: the position of its parameters in the model's vector, and whether a ReLU follows."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int | None
+    relu: bool
+
+    @property
+    def size(self) -> int:
+        """The number of its parameters."""
+        return self.outputs * (self.inputs + (self.bias is not None))
+
+    def matrix(self, thetas: Tensor) -> Tensor:
+        """(G, outputs, inputs)."""
+        part = thetas[:, self.weight : self.weight + self.inputs * self.outputs]
+        return part.view(len(thetas), self.outputs, self.inputs)
+
+    def bias_of(self, thetas: Tensor) -> Tensor | None:
+        """(G, 1, outputs), if it has a bias."""
+        return None if self.bias is None else thetas[:, None, self.bias : self.bias + self.outputs]
+
+
+def layers_of(model: Model) -> tuple[Layer, ...] | None:
+    """The layers of a network that is nothing but linear layers, ReLUs and a flattening; None for any other."""
+    if not isinstance(model.loss, str):  # whose gradient is not known here
+        return None
+    found: list[Layer] = []
+    start = 0
+    for module in layers_in_order(model.blueprint) or ():
+        if type(module) is nn.Linear:
+            if not all(p.requires_grad for p in module.parameters()):
+                return None
+            size = module.in_features * module.out_features
+            bias = None if module.bias is None else start + size
+            if found and found[-1].outputs != module.in_features:
+                return None
+            found.append(Layer(module.in_features, module.out_features, start, bias, relu=False))
+            start += size + (0 if module.bias is None else module.out_features)
+        elif type(module) is nn.ReLU and found:
+            last = found.pop()
+            found.append(Layer(last.inputs, last.outputs, last.weight, last.bias, relu=True))
+        elif not (type(module) is nn.Identity or (type(module) is nn.Flatten and not found and module.start_dim == 1)):
+            return None
+    whole = start == model.size == model.parameters
+    return tuple(found) if found and whole and not found[-1].relu else None
+
+
+MARGIN = 0.75  # share of the multiplications of direct training above which the copies do not pay
+
+
+def multiplications(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> int:
+    """Of this way, for a client with n samples, given the total number of samples in all its steps."""
+    return (2 + anchored) * n * inputs * outputs + n * n * inputs + seen * n * outputs
+
+
+def saves_time(n: int, seen: int, inputs: int, outputs: int, anchored: bool) -> bool:
+    """Whether this is faster than direct training."""
+    return multiplications(n, seen, inputs, outputs, anchored) < MARGIN * 2 * seen * inputs * outputs
+
+
+@dataclass(frozen=True, eq=False)
+class FirstLayers:
+    """The first layers of G models: matrices (G, outputs, inputs), and biases (G, 1, outputs) if they have them."""
+
+    matrix: Tensor
+    bias: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(G, n, inputs) -> (G, n, outputs)."""
+        transposed = self.matrix.transpose(1, 2)
+        return torch.bmm(x, transposed) if self.bias is None else torch.baddbmm(self.bias, x, transposed)
+
+
+class LowRankTraining:
+    """The training of G clients' first layers on their samples (G, n, inputs)."""
+
+    def __init__(self, x: Tensor, start: FirstLayers, anchor: FirstLayers | None, mu: Tensor, lr: float) -> None:
+        self.x, self.start, self.anchor = x, start, anchor
+        clients, self.n, _ = x.shape
+        self.gram = torch.bmm(x, x.transpose(1, 2))
+        if start.bias is not None:
+            self.gram += 1
+        self.base = start.forward(x)  # the outputs of W0; with an anchor, minus those of C
+        self.q = torch.zeros_like(self.base)
+        self.a = x.new_ones(clients, 1, 1)
+        self.moved = False  # whether Q is anything but zero
+        if anchor is not None:
+            self.anchor_outputs = anchor.forward(x)
+            self.base -= self.anchor_outputs
+        self.distance, self.length = proximal_factors(lr, mu[:, :, None])
+
+    def forward(self, rows: Tensor | None, k: int) -> Tensor:
+        """The outputs of the first k clients' layers (k, b, outputs), for these rows of their samples or for all."""
+        base = _take(self.base, rows, k)
+        if self.anchor is not None:
+            base = torch.addcmul(_take(self.anchor_outputs, rows, k), base, self.a[:k])
+        if not self.moved:
+            return base.clone() if rows is None and self.anchor is None else base  # it will be changed in place
+        return torch.baddbmm(base, _take(self.gram, rows, k), self.q[:k])
+
+    def step(self, rows: Tensor | None, k: int, slope: Tensor, alpha: float) -> None:
+        """A step along the gradient by the outputs, `slope` (k, b, outputs); alpha is minus its length."""
+        self.moved, q = True, self.q[:k]
+        if self.anchor is not None:
+            q.mul_(self.distance[:k])
+            self.a[:k].mul_(self.distance[:k])
+            slope = slope * self.length[:k]
+        if rows is None:
+            q.add_(slope, alpha=alpha)
+        else:
+            q.view(-1, q.shape[2]).index_add_(0, rows, slope.reshape(-1, q.shape[2]), alpha=alpha)
+
+    def write_back(self) -> None:
+        """Put the trained layers where they started from."""
+        start, share = self.start, 1 - self.a
+        if self.anchor is not None:
+            start.matrix.lerp_(self.anchor.matrix, share)
+        start.matrix.baddbmm_(self.q.transpose(1, 2), self.x)
+        if start.bias is not None:
+            if self.anchor is not None and self.anchor.bias is not None:
+                start.bias.lerp_(self.anchor.bias, share)
+            start.bias.add_(self.q.sum(1, keepdim=True))
+
+
+def _take(table: Tensor, rows: Tensor | None, k: int) -> Tensor:
+    """(G, n, m) -> (k, b, m)."""
+    if rows is None:
+        return table[:k]
+    return table.flatten(0, 1).index_select(0, rows).view(k, -1, table.shape[2])
 
 
 def trains_low_rank(training: LocalTraining, first: Layer) -> bool:
