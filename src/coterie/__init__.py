@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
+    from coterie.insight.inspect import Inspection as Inspection
+    from coterie.insight.inspect import inspect as inspect
     from coterie.layers.attack import Attack as Attack
     from coterie.layers.attack import AttackReport as AttackReport
     from coterie.layers.attack import AttackView as AttackView
@@ -129,12 +131,9 @@ if TYPE_CHECKING:
     from coterie.training.events import RunEnded as RunEnded
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
-    from coterie.training.explanation import Explanation as Explanation
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
-    from coterie.training.inspection import Inspection as Inspection
-    from coterie.training.inspection import inspect as inspect
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
     from coterie.training.tuned import Tuned as Tuned
@@ -208,11 +207,11 @@ _HOME = {
         "Snapshot",
     ),
     "coterie.layers.privacy": ("Privacy",),
-    "coterie.training.explanation": ("Explanation",),
+    "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
-    "coterie.training.inspection": ("Inspection", "inspect"),
+    "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),
     "coterie.training.result": ("Result",),
