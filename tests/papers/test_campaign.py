@@ -179,7 +179,7 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
     assert len(list((place / "checkpoints").iterdir())) == 1
 
 
-@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.client.memory.Memory.restore"])
+@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.client.contract.Memory.restore"])
 def test_a_disk_that_is_full_leaves_what_was_done(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a checkpoint finds no room, or what clients keep when it is read again."""
     results = Results(tmp_path)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import raises
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.training import checkpoint
 
 

@@ -31,7 +31,7 @@ from coterie.core.settings import dataclass as validated
 from coterie.core.text import YamlError, parse_yaml
 from coterie.data.drift import Drift
 from coterie.data.federate import makes_clients
-from coterie.engines.factory import EngineName
+from coterie.engines.choose import EngineName
 from coterie.training.settings import Settings
 from coterie.training.tuned import KEYS
 
