@@ -9,9 +9,7 @@ import torch
 from target import Target
 
 from coterie.client.contract import Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Row
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Row, Score
 from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,

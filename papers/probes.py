@@ -13,11 +13,10 @@ from torch import Tensor
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
-from coterie.core.references import All, OneRow, Pick, vectors_of
 from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import All, Evaluate, OneRow, Pick, vectors_of
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
 from coterie.methods.fedgroup import FedGroup

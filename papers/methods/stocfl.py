@@ -22,12 +22,10 @@ from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.merging import merge_recomputing
 from coterie.clustering.similarity import cosines
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import GRADIENT
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.settings import STRICT, Cosine, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import GRADIENT, All, Fit, Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.stocfl import StoCFL, Stochastic, merged, represented, with_singletons
 from papers.methods.rows import Rows

@@ -21,10 +21,8 @@ import coterie
 from conftest import PAPERS, few, raises
 from coterie.client.contract import Moment
 from coterie.core.codec import pack
-from coterie.core.local import Local
-from coterie.core.references import All, Mix, Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Task
+from coterie.core.tasks import All, Evaluate, Evaluated, Fit, Fitted, Local, Mix, Pick, Task
 from coterie.data.domain import Samples
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Visit
@@ -448,7 +446,7 @@ from coterie.core.codec import pack
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 from coterie.core.model import Model
-from coterie.core.references import All
+from coterie.core.tasks import All
 from coterie.core.tasks import Fit
 
 def slow(client, split, taken):

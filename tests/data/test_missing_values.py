@@ -11,7 +11,7 @@ import pytest
 
 import coterie
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import CSV, from_frame
 from coterie.data.encoding import TableScale
 

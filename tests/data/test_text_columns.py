@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieWarning
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import CSV, from_frame
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation

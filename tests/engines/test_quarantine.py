@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from coterie.clustering.aggregators import Robust, RobustMean
-from coterie.core.local import Local
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted, Local
 from coterie.engines.quarantine import Guarded, guard
 
 ZERO = torch.zeros(2)

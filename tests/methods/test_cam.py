@@ -36,11 +36,9 @@ from torch import Tensor
 
 import coterie
 from conftest import raises
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Own, Ref
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Score
+from coterie.core.tasks import All, Best, Local, Own, Ref, Score
 from coterie.data.federation import Federation
 from coterie.methods.cam import CAM, IFCACAM, Additive, FeSEMCAM, stretched
 from coterie.methods.cfl import CFL

@@ -11,9 +11,8 @@ from torch import nn
 
 from coterie import CAM, Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted
 from coterie.methods.cam import Additive, References
 from coterie.methods.cfl import CFL, Tree
 from coterie.methods.fedgroup import FedGroup

@@ -32,8 +32,7 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.references import Best
-from coterie.core.tasks import Fit, Score
+from coterie.core.tasks import Best, Fit, Score
 from coterie.methods.composed import Composed, Kit
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA

@@ -9,10 +9,8 @@ import pytest
 import torch
 from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
 
-from coterie.core.local import Local
-from coterie.core.references import All
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Fitted
+from coterie.core.tasks import All, Fitted, Local
 from coterie.methods.composed import Composed, Kit, followed, looked
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})

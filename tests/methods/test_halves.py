@@ -15,10 +15,8 @@ from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
 import coterie
 from conftest import raises
 from coterie.clustering.averaging import weigh
-from coterie.core.local import Local
-from coterie.core.references import Own, Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluated, Fitted
+from coterie.core.tasks import Evaluated, Fitted, Local, Own, Pick
 from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import (

@@ -17,9 +17,7 @@ from conftest import raises
 from coterie import __version__
 from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Ref, Row
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Describe, Estimated, Evaluate, Fit, Local, Mix, Own, Ref, Row, Score, Task
 from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,

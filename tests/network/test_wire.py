@@ -19,8 +19,7 @@ from visit_requests import CENTERS, request, set_at
 from conftest import raises
 from coterie.core.codec import TYPES
 from coterie.core.decoder import DEPTH, fits
-from coterie.core.local import Local
-from coterie.core.references import Ref, Row
+from coterie.core.tasks import Local, Ref, Row
 from coterie.network.messages import TO_CLIENT
 from coterie.network.wire import EncodedTensor, Limits, Payload, decode, encode
 

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.serving.api.app import make_app
 from coterie.serving.api.limits import Limits

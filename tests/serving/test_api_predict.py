@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.serving.api.limits import Limits
 from coterie.serving.api.predictor import ReadyNetworks

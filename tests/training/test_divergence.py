@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 import coterie
 from conftest import raises
 from coterie.core.errors import NOT_FINITE, CoterieError, DivergedError
-from coterie.core.local import Local
 from coterie.core.metrics import Summary
-from coterie.core.tasks import Fitted
+from coterie.core.tasks import Fitted, Local
 from coterie.core.text import short
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import Drift, Rotated, changing
 from coterie.data.federation import Federation
 from coterie.training.events import RoundDone

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie import CoterieError, Federation, Local
-from coterie.core.references import All
 from coterie.core.registry import NO_CODE
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit
 from coterie.data.datasets.digits import Digits
 from coterie.data.partitions.clusterwise import Rotated
 from coterie.engines.choose import local_of

@@ -28,13 +28,11 @@ from coterie.clustering.labels import renumber
 from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
 from coterie.clustering.similarity import cosines, distances, edc_features, madc
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import GRADIENT, Local
 from coterie.core.model import Model
 from coterie.core.parts import Part
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted, Score
+from coterie.core.tasks import GRADIENT, All, Evaluate, Fit, Fitted, Local, Pick, Score
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.drift_alarm import alarmed, drift_line, found_elsewhere, suspected
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle, joined_by_loss

@@ -25,12 +25,10 @@ from coterie.clustering.kmeans import fresh_kmeans
 from coterie.clustering.labels import by_first_member
 from coterie.clustering.linkage import agglomerate
 from coterie.clustering.similarity import edc_features, madc
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Fit, Fitted, Local, Pick
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K

@@ -26,12 +26,10 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Estimated, Mix, Own, Ref
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import All, Estimated, Evaluate, Fit, Local, Mix, Own, Ref, Score
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

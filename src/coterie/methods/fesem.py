@@ -22,12 +22,11 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.kmeans import fresh_kmeans, warm_kmeans
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.parts import Part
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import Evaluate, Fit, Fitted, Local
 from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 from coterie.methods.k import ClusterCount, K

@@ -21,12 +21,10 @@ from torch.nn import functional
 from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Metric, distances
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Fit, Fitted, Local, Pick
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K, at_most

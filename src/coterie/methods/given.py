@@ -17,12 +17,10 @@ import torch
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import Evaluate, Fit, Local, Pick
 from coterie.methods.contract import Ask
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 

@@ -12,11 +12,9 @@ import numpy as np
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Model, SharedModel
 from coterie.core.parts import Section
-from coterie.core.references import All, Best, Own, Personal, Pick, Ref
-from coterie.core.tasks import Describe, Evaluate, Score, Task
+from coterie.core.tasks import All, Best, Describe, Evaluate, Local, Own, Personal, Pick, Ref, Score, Task
 
 SLOT = "personal"  # where a client keeps its own values
 COMMON = "personal.common"  # where nobody keeps anything: the default is meant

@@ -28,12 +28,10 @@ from coterie.clustering.halves import SHOWN, halves_evidence
 from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.similarity import cosines
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import GRADIENT, Local
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, Cosine, dataclass
 from coterie.core.tables import ByClient, Cohort, Counted, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import GRADIENT, All, Evaluate, Fit, Fitted, Local, Pick
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, least_loss
 from coterie.methods.k import ASKED, LOOK, SKETCH, at_least

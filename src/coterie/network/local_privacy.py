@@ -33,9 +33,8 @@ from coterie.client.visit import Resolver
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
-from coterie.core.references import All, Best, Row, personal_of
 from coterie.core.settings import STRICT, dataclass, explain
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Describe, Evaluate, Fit, Row, Score, Task, personal_of
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
 from coterie.training.privacy.mechanisms import SystemRandomness, clipped
 

@@ -18,12 +18,16 @@ import torch
 from torch import Tensor
 
 from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import (
+from coterie.core.tables import ByClient
+from coterie.core.tasks import (
     All,
     Best,
+    Describe,
     Estimated,
+    Evaluate,
+    Fit,
+    Local,
     Mix,
     OneRow,
     Own,
@@ -32,11 +36,11 @@ from coterie.core.references import (
     Posterior,
     Ref,
     Row,
+    Score,
+    Task,
     length_of,
     substitute,
 )
-from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import ERRORS, Visit, reason
 from coterie.network.wire import LIMITS, Limits, Payload, WireError, decode
 

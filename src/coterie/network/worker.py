@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from coterie.client.visit import TaskRunner
-from coterie.core.compute import HOST, Compute, determinism, one_thread, own_random_numbers
+from coterie.core.compute import HOST, Compute, determinism, one_thread
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.registry import Consent
+from coterie.core.seeds import own_random_numbers
 from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
 from coterie.network.client_model import save_model

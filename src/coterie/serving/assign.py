@@ -15,10 +15,9 @@ from typing import Any, TypeAlias
 
 from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError
-from coterie.core.references import Best, Estimated, Mix, Pick, walk
 from coterie.core.settings import explained
 from coterie.core.tables import Clients
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import Best, Estimated, Evaluate, Mix, Pick, walk
 from coterie.data.federation import Federation
 from coterie.network.server import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below

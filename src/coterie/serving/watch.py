@@ -24,9 +24,8 @@ from coterie.client.visit import TaskRunner
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.objective import sample_losses
-from coterie.core.references import personal_of
 from coterie.core.settings import explained, explained_call
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import Evaluate, personal_of
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged

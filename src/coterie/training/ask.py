@@ -16,8 +16,7 @@ from coterie.client.contract import Moment
 from coterie.clustering.aggregators import Robust
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
-from coterie.core.references import describe_value
-from coterie.core.tasks import Evaluate, Fit, Fitted, Reply, Task
+from coterie.core.tasks import Evaluate, Fit, Fitted, Reply, Task, describe_value
 from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
 from coterie.engines.quarantine import guard
 from coterie.engines.screening import screen, without

@@ -12,10 +12,10 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from torch import nn
 
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Model, Shaped, loss_of
 from coterie.core.registry import ANY_CODE, DATASETS, METHODS, MODELS, PARTITIONS, Consent
 from coterie.core.settings import explain
+from coterie.core.tasks import Local
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
 from coterie.data.federation import Federation

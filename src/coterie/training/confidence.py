@@ -13,8 +13,7 @@ from torch import Tensor
 from coterie.client.contract import ClientData
 from coterie.client.visit import TaskRunner
 from coterie.core.objective import sample_losses
-from coterie.core.references import All, OneRow, Ref, personal_of, substitute, vectors_of, walk
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import All, Evaluate, OneRow, Ref, personal_of, substitute, vectors_of, walk
 
 
 def confidence(runner: TaskRunner, task: Evaluate, client: int, data: ClientData, cluster: int) -> float:

@@ -12,12 +12,10 @@ from torch import Tensor
 from coterie.client.contract import FitAnswer, Moment
 from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError, DivergedError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Clients
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.choose import local_of

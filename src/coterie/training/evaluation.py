@@ -10,10 +10,9 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary, summarise
-from coterie.core.references import Reference, describe_value
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Clients, Cohort, Roster, clients_at
-from coterie.core.tasks import Evaluate, Evaluated
+from coterie.core.tasks import Evaluate, Evaluated, Reference, describe_value
 from coterie.engines.contract import Missing
 from coterie.methods.contract import Admits, Method, admitted
 from coterie.training.ask import RoundAsk

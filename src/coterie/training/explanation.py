@@ -12,10 +12,9 @@ from torch import Tensor
 
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, personal_of, walk
 from coterie.core.settings import explained
 from coterie.core.tables import ByClient, number_of
-from coterie.core.tasks import Evaluate, Score, Scored
+from coterie.core.tasks import All, Best, Evaluate, Mix, Personal, Pick, Ref, Score, Scored, personal_of, walk
 from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import TOO_FEW

@@ -18,10 +18,9 @@ from coterie.client.visit import TaskRunner, needs_data, settled
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.model import as_network
-from coterie.core.references import All, OneRow, vectors_of
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort, NamesData, Roster, number_of
-from coterie.core.tasks import Evaluate, Evaluated
+from coterie.core.tasks import All, Evaluate, Evaluated, OneRow, vectors_of
 from coterie.core.text import client_name
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation

@@ -21,11 +21,9 @@ from torch import Tensor
 from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.local import Local
-from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import explained, explained_call, settings_from
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted, Local
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.choose import EngineName, local_of

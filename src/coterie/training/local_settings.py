@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 
 Tree = dict[str, Any]
 LENGTH = ("epochs", "steps")  # one replaces the other

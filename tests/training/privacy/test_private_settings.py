@@ -12,7 +12,7 @@ import torch
 
 import coterie
 from conftest import raises
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.training.config import read
 from coterie.training.going_back import go_back
 from coterie.training.privacy.accountant import Gaussian, epsilon_of

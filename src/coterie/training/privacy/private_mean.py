@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.references import starts_of
-from coterie.core.tasks import Fitted
+from coterie.core.tasks import Fitted, starts_of
 from coterie.training.privacy.mechanisms import clipped_sums, noise
 from coterie.training.privacy.plan import PrivacyPlan
 from coterie.training.privacy.sealed import SealedModels

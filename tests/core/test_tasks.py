@@ -2,16 +2,20 @@
 
 import torch
 
-from coterie.core.local import Local
-from coterie.core.references import (
+from coterie.core.tables import ByClient
+from coterie.core.tasks import (
     All,
     Best,
     Estimated,
+    Evaluate,
+    Fit,
+    Local,
     Mix,
     Own,
     Pick,
     Posterior,
     Row,
+    Score,
     children,
     length_of,
     rows_of,
@@ -19,8 +23,6 @@ from coterie.core.references import (
     vectors_of,
     walk,
 )
-from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Fit, Score
 
 CENTERS = torch.arange(6.0).view(3, 2)
 SHARED = All(torch.ones(2))
