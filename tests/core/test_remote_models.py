@@ -8,8 +8,8 @@ from torch import Tensor
 from conftest import raises
 from coterie.clustering.averaging import mean, mean_by
 from coterie.core.tasks import All, Fit, Fitted, Local
+from coterie.layers.traffic import NUMBER, up
 from coterie.training.diagnostics import training
-from coterie.training.traffic import NUMBER, up
 from remote_models import THETA, Far
 
 KEPT = torch.full((2, 2), -1.0)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from coterie.clustering.aggregators import Robust, RobustMean
 from coterie.core.tasks import All, Fit, Fitted, Local
-from coterie.engines.quarantine import Guarded, guard
+from coterie.layers.robust import Guarded, Robust, RobustMean, guard
 
 ZERO = torch.zeros(2)
 FIT = Fit(All(ZERO), Local(steps=1))
