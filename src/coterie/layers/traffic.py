@@ -15,7 +15,7 @@ from torch import Tensor
 
 from coterie.client.contract import Memory
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored
+from coterie.core.tasks import Describe, Described, Fit, Fitted, Mix, Pick, Reply, Score, Scored, vectors_of, walk
 from coterie.engines.contract import CountsTraffic, Outcome, Visit
 from coterie.layers.contract import Layer, Onward, Round
 

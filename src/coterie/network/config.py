@@ -14,6 +14,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.registry import NO_CODE, Consent
 from coterie.core.settings import STRICT, ShareAboveZero, explain
 from coterie.core.settings import dataclass as validated
+from coterie.core.tasks import Local
 from coterie.layers.robust import HEAVIEST, Robust
 from coterie.training.config import Named, Tree, change, checked, consent_to, named_values, read_file
 from coterie.training.settings import Settings

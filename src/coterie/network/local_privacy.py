@@ -34,7 +34,7 @@ from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
 from coterie.core.settings import STRICT, dataclass, explain
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Describe, Evaluate, Fit, Row, Score, Task, personal_of
 from coterie.layers.accountant import (
     Gaussian,
     RandomisedResponse,

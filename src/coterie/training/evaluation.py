@@ -12,7 +12,7 @@ from coterie.core.errors import AnswersMissingError, CoterieError
 from coterie.core.metrics import Summary, summarise
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Clients, Cohort, Roster, clients_at
-from coterie.core.tasks import Evaluate, Evaluated
+from coterie.core.tasks import Evaluate, Evaluated, Reference, describe_value
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential

@@ -19,6 +19,7 @@ from coterie.core.errors import StoppedError
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import Roster
+from coterie.core.tasks import Local
 from coterie.layers.accountant import Gaussian, PoissonGaussian, epsilon_of
 from coterie.layers.privacy import Privacy, Spent, budget, declared, plan
 from coterie.methods.contract import Releases, releases_of
