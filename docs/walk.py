@@ -53,7 +53,7 @@ def one_run() -> None:
 
 def one_fit() -> None:
     """One `Fit` on the batched engine."""
-    from coterie.client.answers import Moment
+    from coterie.client.contract import Moment
     from coterie.core.seeds import Purpose, generator
     from coterie.engines.batched import Batched
     from coterie.engines.contract import Visit
@@ -65,7 +65,7 @@ def one_fit() -> None:
     theta = made.model.init(generator(0, Purpose.INIT))
     task = coterie.Fit(coterie.All(theta), coterie.Local(epochs=1, batch=8, lr=0.1))
     with watching(FIT):
-        engine.visit(Visit((task,), torch.arange(8), Moment(0, 0, 0), keep=False))
+        engine.visit(Visit((task,), torch.arange(8), Moment(0, 0, 0), kind="probe"))
     engine.close()
 
 

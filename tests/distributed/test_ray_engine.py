@@ -19,19 +19,16 @@ from torch import nn
 
 import coterie
 from conftest import PAPERS
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.tasks import Fit, Fitted
 from coterie.data.domain import Samples
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.factory import make_engine
-from coterie.engines.ray.cluster import join
-from coterie.engines.ray.engine import Ray
-from coterie.engines.ray.models import NodeModels, RayModels
-from coterie.engines.ray.resources import ActorResources
+from coterie.engines.ray.engine import ActorResources, NodeModels, Ray, RayModels, join
 from coterie.engines.ray.worker import Worker
 
 ray = pytest.importorskip("ray")
@@ -90,7 +87,7 @@ def test_a_method_does_the_same_as_in_one_process(engine: Ray, name: str) -> Non
     toys.assert_same(mine.state, reference.state, within=1e-5)
     toys.assert_same(mine.clients, reference.clients, within=1e-5)
     for a, b in zip(mine.history, reference.history, strict=True):
-        assert (a.answered, a.bytes_up, a.bytes_down) == (b.answered, b.bytes_up, b.bytes_down)
+        assert (a.answered, a.layers["traffic"]) == (b.answered, b.layers["traffic"])
         assert (a.discrepancy or 0.0) == pytest.approx(b.discrepancy or 0.0, rel=1e-3)
 
 
@@ -106,7 +103,7 @@ def test_a_task_has_the_same_answers_as_in_one_process(engine: Ray, what: str) -
 
 
 def test_what_a_visit_only_looks_at_is_not_kept(engine: Ray) -> None:
-    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), keep=False))
+    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), kind="probe"))
     assert not engine.memory.tensors()
     engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0)))
     assert len(engine.memory.tensors()) == 10
@@ -301,7 +298,7 @@ def test_an_engine_leaves_a_cluster_that_it_did_not_join(engine: Ray) -> None:
 
 def test_an_address_where_nobody_answers_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would try for many minutes."""
-    monkeypatch.setattr("coterie.engines.ray.cluster.PAUSE", 0.1)
+    monkeypatch.setattr("coterie.engines.ray.engine.PAUSE", 0.1)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(CoterieError, match=r"no answer from 127.0.0.1:1; is `ray start --head`"):
         join("127.0.0.1:1", 1)

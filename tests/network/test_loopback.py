@@ -15,8 +15,7 @@ from torch import nn
 
 import coterie
 from conftest import UNTOLD, linear, make_federation, raises, vector
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory, Moment
 from coterie.core.codec import pack
 from coterie.core.compute import one_thread
 from coterie.core.local import Local
@@ -316,7 +315,7 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 def test_memory_is_left_alone_by_a_look() -> None:
     engine = Loopback(MODEL, make_federation(4))
-    engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0), keep=False))
+    engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0), kind="probe"))
     assert_same(engine.memory.tensors(), Memory().tensors())
     engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0)))
     assert len(engine.memory.tensors()) == 4

@@ -10,18 +10,20 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.client.memory import Memory
+from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Memory, Moment, ScoreAnswer
 from coterie.core.allocation import BufferPool
 from coterie.core.errors import NOT_FINITE, CoterieError
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
 from coterie.core.text import client_name
+
+# A step of training; newcomers take their places; scores; a look that is neither (a search for a learning rate).
+Kind: TypeAlias = Literal["train", "admit", "evaluate", "probe"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,12 @@ class Visit:
     tasks: tuple[Task, ...]
     ids: Tensor  # ascending
     moment: Moment
-    keep: bool = True  # False: clients forget what this visit would have them keep (an evaluation, not a step)
+    kind: Kind = "train"
+
+    @property
+    def keep(self) -> bool:
+        """Whether clients keep what this visit would have them keep; only training changes what they have."""
+        return self.kind == "train"
 
     def tasks_for(self, client: int) -> tuple[Task | None, ...]:
         """The tasks for this client: None where a task is not for it."""
@@ -54,6 +61,7 @@ class Missing:
     client: int
     reason: str
     name: str | None = None  # where clients have names; given by `RoundAsk`, which knows them
+    rejected: bool = False  # its answer was not accepted
 
     @property
     def who(self) -> str:
@@ -66,12 +74,22 @@ class Missing:
         return NOT_FINITE in self.reason
 
 
+def named(missing: Missing, names: Sequence[str] | None) -> Missing:
+    """With the client's name, where clients have names (by id)."""
+    return (
+        missing
+        if names is None or missing.client >= len(names)
+        else dataclasses.replace(missing, name=names[missing.client])
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of a visit: a reply per task, and the clients that are missing from all of them."""
 
     replies: tuple[Reply, ...]
     missing: tuple[Missing, ...]
+    sealed: bool = False  # only the method sees the replies: single answers must not show, nor whether there are any
 
 
 class Engine(Protocol):
@@ -259,3 +277,24 @@ def _levels(seen: Sequence[EvaluateAnswer]) -> Tensor | None:
 def _choices(answers: Sequence[FitAnswer | EvaluateAnswer]) -> Tensor | None:
     rows = [a.choice for a in answers if a.choice is not None]
     return torch.tensor(rows, dtype=torch.int64) if answers and len(rows) == len(answers) else None
+
+
+# For computing together: the same chunks for any number of workers, because what is computed together rounds together.
+CHUNKS = 16
+CHUNKS_PER_WORKER = 6  # enough that the last chunk is short, few enough that messages cost little
+
+
+def make_chunks(ids: Tensor, sizes: Tensor, chunks: int) -> list[tuple[int, ...]]:
+    """About so many chunks; the last ones are the lightest, so that no worker waits long for another."""
+    order = torch.argsort(sizes, descending=True, stable=True)
+    share = float(sizes.sum()) / chunks
+    found: list[tuple[int, ...]] = []
+    chunk: list[int] = []
+    work = 0
+    for client, size in zip(ids[order].tolist(), sizes[order].tolist(), strict=True):
+        chunk.append(client)
+        work += size
+        if work >= share:
+            found.append(tuple(chunk))
+            chunk, work = [], 0
+    return [*found, tuple(chunk)] if chunk else found

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.client.answers import Answer, ClientTasks, FitAnswer, VisitResult
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import Answer, ClientTasks, FitAnswer, VisitResult
+from coterie.client.visit import TaskRunner
 from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.codec import TYPES
 from coterie.core.compute import Compute, be_deterministic
@@ -28,7 +28,7 @@ from coterie.core.model import Model
 from coterie.core.tasks import Fit
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Visit, reason
-from coterie.engines.screening import norms_of
+from coterie.engines.updates import norms_of
 
 Flat = tuple[NDArray[np.uint8], str, tuple[int, ...]]  # the bytes of a tensor, its type and its shape
 
