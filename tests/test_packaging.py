@@ -24,8 +24,8 @@ DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  #
 EXTRAS = {
     "core/adapters.py": {"transformers"},
     "data/plots.py": {"plot"},
-    "data/readers/texts.py": {"transformers"},
-    "data/readers/tables.py": {"parquet"},
+    "data/texts.py": {"transformers"},
+    "data/table.py": {"parquet"},
     "data/bridges/huggingface.py": {"huggingface"},
     "data/bridges/flower.py": {"flower-datasets"},
     "engines/ray": {"ray"},
@@ -33,7 +33,6 @@ EXTRAS = {
     "network/security": {"flower"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
-    "serving/row_files.py": {"parquet"},
     "serving/table_files.py": {"parquet"},
     "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},

@@ -20,7 +20,7 @@ from coterie.core.model import Model
 from coterie.core.pretrained.files import model_directory
 from coterie.core.pretrained.transformer import Transformer
 from coterie.core.pretrained.vision import TorchVision, with_head
-from coterie.data.readers.texts import tokens
+from coterie.data.texts import tokens
 from coterie.training.config import read
 from coterie.training.execute import execute
 

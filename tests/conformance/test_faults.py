@@ -26,8 +26,7 @@ from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick
 from coterie.core.replies import Evaluated, Fitted
 from coterie.core.tasks import Evaluate, Fit, Task
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Samples
 from coterie.engines.contract import Missing, Visit
 from coterie.training.ask import RoundAsk
 from coterie.training.sampling import sample_cohort, simulated_dropouts

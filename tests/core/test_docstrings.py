@@ -11,8 +11,8 @@ import pytest
 
 from coterie.core import docstrings, registry
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue
-from coterie.data.datasets.facts import OTHERS, PUBLIC
 from coterie.data.federate import makes_clients
+from coterie.data.sets.facts import OTHERS, PUBLIC
 
 HEAVY = ("torch", "scipy", "numpy", "pandas", "plotly")  # not pydantic: newer releases of typer import it themselves
 

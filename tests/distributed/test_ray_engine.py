@@ -26,7 +26,7 @@ from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.replies import Fitted
 from coterie.core.tasks import Fit
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.factory import make_engine
 from coterie.engines.ray.cluster import join

@@ -25,7 +25,7 @@ from coterie.core.hardware import one_thread
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Ragged
 from coterie.engines.contract import Engine, Missing, Outcome, ReplyBuilder, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Admits, Method

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 
 class ClientData(Protocol):

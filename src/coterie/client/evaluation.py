@@ -13,7 +13,7 @@ from coterie.client.answers import EvaluateAnswer
 from coterie.core.errors import DivergedError, not_finite
 from coterie.core.metrics import by_client, errors_by_client
 from coterie.core.objective import AnyLoss, Loss, Objective, sample_losses, sample_scores
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 MANY_TARGETS = 256  # of a regression; with more, the mean of each is not sent to the server
 

@@ -19,7 +19,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.compute import Compute
 from coterie.core.references import Mix, substitute
 from coterie.data.federation import Federation, Split
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 ROOM = 0.5  # share of a device's free memory that samples may fill, so that they need not be copied again
 UNKNOWN = 1 << 30  # bytes that they may fill where the device does not say what is free

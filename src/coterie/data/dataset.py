@@ -11,8 +11,8 @@ from torch import Tensor
 
 from coterie.core.constructors import explained
 from coterie.core.types import Kind
-from coterie.data.domain import Domain
-from coterie.data.encoding import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
+from coterie.data.columns import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
+from coterie.data.federation import Domain
 from coterie.data.scale import Scale
 
 PER_SAMPLE = ("x", "y", "official", "client", "validation", "time")  # one entry for each sample

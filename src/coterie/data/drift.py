@@ -18,10 +18,8 @@ from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.seeds import Purpose, generator
 from coterie.core.types import STRICT, ShareAboveZero
-from coterie.data.course import Course
-from coterie.data.federation import Federation
-from coterie.data.ragged import Ragged
-from coterie.data.split_by_time import many_held
+from coterie.data.federation import Course, Federation, Ragged
+from coterie.data.partitions.dealing import many_held
 
 Ints = NDArray[np.int64]
 HELD_OUT = 0.2  # of a client's samples of one period, the latest

@@ -19,7 +19,7 @@ from coterie.core.formatting import short
 from coterie.core.registry import METHODS
 from coterie.core.replies import Evaluated
 from coterie.core.version import __version__
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.serving.caveats import caveats, evaluated

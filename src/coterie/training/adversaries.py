@@ -15,8 +15,7 @@ from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes
-from coterie.data.course import unchanging
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, unchanging
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
 from coterie.engines.attacks import POSES, Attack
 from coterie.engines.contract import Engine

@@ -21,7 +21,7 @@ from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, persona
 from coterie.core.replies import Scored
 from coterie.core.tasks import Evaluate, Score
 from coterie.data.federation import Federation
-from coterie.data.partitions.natural import TOO_FEW
+from coterie.data.partitions.by_client import TOO_FEW
 from coterie.engines.sequential import Sequential
 from coterie.training.ask import RoundAsk
 from coterie.training.contrast import Contrast, contrasts

@@ -26,11 +26,10 @@ from coterie.core.references import All, OneRow, vectors_of
 from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tasks import Evaluate
-from coterie.data.encoding import TableScale
+from coterie.data.cells import column_names, columns
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.frames import column_names, columns
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import admitted

@@ -19,8 +19,7 @@ from coterie.core.model import Model
 from coterie.core.registry import AFTER_TRAINING, NO_CODE
 from coterie.core.replies import Evaluated
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.methods.contract import Method
 from coterie.training.commonest import Commonest
 from coterie.training.data_record import DataRecord

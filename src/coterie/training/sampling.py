@@ -13,8 +13,8 @@ from coterie.core.client_table import ByClient
 from coterie.core.clients import Clients, clients_at
 from coterie.core.cohort import Roster
 from coterie.core.seeds import Purpose, generator
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.training.settings import Settings, how_many
 
 

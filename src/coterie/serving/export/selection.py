@@ -16,10 +16,9 @@ from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
 from coterie.core.objective import AnyLoss
 from coterie.core.references import Mix, Own, walk
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.network.server.client_registry import ClientRegistry
 from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
 from coterie.training.inference import cluster_of, network, network_of
