@@ -42,7 +42,6 @@ EXTRAS = {
     "tools/cli/api.py": {"serve"},
     "tools/cli/dashboard.py": {"dashboard"},
     "tools/experiments": {"sweep"},
-    "tools/setup/facts.py": {"parquet"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},
 }
 

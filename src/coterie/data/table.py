@@ -1,7 +1,7 @@
-"""Tables of one's own: csv and parquet files and tables in memory, read to train on or, a chunk at a time, to predict for.
+"""Tables of one's own: csv, parquet and tables in memory, read to train on or, a chunk at a time, to predict for.
 
-Files are not trusted: sizes are checked before memory is allocated, and what a parser raises is told in words. New rows are
-never held whole: a chunk has at most `CHUNK_ROWS` rows, or about `CHUNK_BYTES` of an npz file's inputs.
+Files are not trusted: sizes are checked before memory is allocated, and what a parser raises is told in words. New
+rows are never held whole: a chunk has at most `CHUNK_ROWS` rows, or about `CHUNK_BYTES` of an npz file's inputs.
 """
 
 from __future__ import annotations
@@ -390,6 +390,7 @@ def known_name(key: str, name: str, names: Sequence[str], where: str) -> str:
 
 CHUNK_ROWS = 5_000  # of a table that are held at a time
 CHUNK_BYTES = 1 << 24  # of the inputs of an npz file
+HELD_AS_TEXT = 50_000  # rows of a csv file at a time, while it is read whole
 
 
 @plain(frozen=True, eq=False)
@@ -897,7 +898,7 @@ class CSV(Table):
                 yield row
 
         every = rows()
-        while chunk := list(islice(every, 50_000)):
+        while chunk := list(islice(every, HELD_AS_TEXT)):
             cells = dict(zip(header, zip(*chunk, strict=True), strict=True))
             for column in readers:
                 column.add(cells[column.name])

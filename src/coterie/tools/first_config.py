@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -19,7 +18,7 @@ from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.formatting import counted
 from coterie.data.cells import as_cell, category, time_in
 from coterie.data.columns import ColumnKind, ColumnReader, ColumnRules, text_reason
-from coterie.data.table import LARGEST, file_at, opened_csv, read_member, reading
+from coterie.data.table import LARGEST, file_at, open_rows, read_member, reading
 
 NEARLY = 0.1  # of the rows; with fewer that have no date, a column was meant as one
 ROWS = 20_000  # that are looked at; enough to guess by
@@ -94,7 +93,7 @@ class SeenFile:
     columns: tuple[SeenColumn, ...]
     inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()  # npz: arrays with more than one value per sample, by name
     whole: bool = True  # whether every row was looked at
-    lines: tuple[int, ...] = ()  # csv: where each row ends
+    called: tuple[str, ...] = ()  # what errors call each row
 
     @property
     def rows(self) -> int:
@@ -103,7 +102,7 @@ class SeenFile:
 
     def row(self, number: int) -> str:
         """What errors call a row."""
-        return f"line {self.lines[number]}" if self.lines else f"row {number} (the first is 0)"
+        return self.called[number] if self.called else f"row {number} (the first is 0)"
 
     def column(self, name: str, option: str) -> SeenColumn:
         """A column by the name that a user gave."""
@@ -125,32 +124,19 @@ def look(path: str) -> SeenFile:
     with reading(file):
         if form == "npz":
             return _npz(path, file)
-        header, rows, lines = _csv(file, path) if form == "csv" else _parquet(file)
-    if not rows:
+        rows = open_rows(path)
+        cells: dict[str, list[str]] = {name: [] for name in rows.names}
+        called: list[str] = []
+        for chunk in rows.chunks((), rows.names):
+            for name, values in chunk.columns.items():
+                cells[name] += [as_cell(value) for value in values.tolist()]
+            called += [chunk.row(row) for row in range(len(chunk))]
+            if len(called) > ROWS:
+                break
+    if not called:
         raise CoterieError(f"{path}: has no rows; a header, then one row per sample, is expected", code="data-empty")
-    cells = zip(*rows[:ROWS], strict=True)
-    columns = tuple(SeenColumn.of(name, column) for name, column in zip(header, cells, strict=True))
-    return SeenFile(path, form, columns, whole=len(rows) <= ROWS, lines=tuple(lines))
-
-
-def _csv(file: Path, path: str) -> tuple[Sequence[str], list[Sequence[str]], list[int]]:
-    with opened_csv(file, path) as (header, numbered):
-        found = list(islice(numbered, ROWS + 1))
-        return header, [row for _, row in found], [line for line, _ in found]
-
-
-def _parquet(file: Path) -> tuple[Sequence[str], list[Sequence[str]], list[int]]:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise CoterieError(
-            f"{file}: parquet needs pyarrow; pip install 'coterie[parquet]'", code="extra-missing"
-        ) from None
-    with parquet.ParquetFile(file) as opened:
-        batch = next(opened.iter_batches(ROWS + 1), None)
-        names = opened.schema_arrow.names
-    columns = [] if batch is None else [[as_cell(value) for value in column.to_pylist()] for column in batch.columns]
-    return names, list(zip(*columns, strict=True)), []
+    columns = tuple(SeenColumn.of(name, values[:ROWS]) for name, values in cells.items())
+    return SeenFile(path, form, columns, whole=len(called) <= ROWS, called=tuple(called[:ROWS]))
 
 
 def _npz(path: str, file: Path) -> SeenFile:

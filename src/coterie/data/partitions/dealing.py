@@ -1,8 +1,8 @@
 """Who gets which samples, and which of them are held out.
 
-First shares are drawn: how much of each stratum (mostly a class) goes to each slot (mostly a client). Then every stratum is
-shuffled and cut by them, so that no sample can go to two slots; the same shares cut the training and the test set, so that
-both follow the same distribution.
+First shares are drawn: how much of each stratum (mostly a class) goes to each slot (mostly a client). Then every
+stratum is shuffled and cut by them, so that no sample can go to two slots; the same shares cut the training and
+the test set, so that both follow the same distribution.
 """
 
 from __future__ import annotations
