@@ -35,9 +35,8 @@ from coterie.client.answers import Moment
 from coterie.core.compute import HOST, Compute, Precision
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.data.federation import Federation
 from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine, Visit

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from coterie.core.allocation.heap import keep_memory
+from coterie.core.allocation import keep_memory
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.processes import end_with_parent
 from coterie.training.build import build

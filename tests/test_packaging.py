@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # where it is not the import's name
 # Which extras the files below a path may import from; everything else imports what every installation has.
 EXTRAS = {
-    "core/adapters.py": {"transformers"},
+    "core/parts.py": {"transformers"},
     "data/plots.py": {"plot"},
     "data/texts.py": {"transformers"},
     "data/table.py": {"parquet"},
@@ -30,14 +30,13 @@ EXTRAS = {
     "data/bridges/flower.py": {"flower-datasets"},
     "engines/ray": {"ray"},
     "network/flower": {"flower"},
-    "network/security": {"flower"},
+    "network/certificates.py": {"flower"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
     "serving/table_files.py": {"parquet"},
     "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},
-    "core/pretrained/transformer.py": {"transformers"},
-    "core/pretrained/vision.py": {"torchvision"},
+    "core/pretrained.py": {"torchvision", "transformers"},
     "tools/dashboard": {"dashboard"},
     "tools/cli/api.py": {"serve"},
     "tools/cli/dashboard.py": {"dashboard"},

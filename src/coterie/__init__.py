@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import weigh as weigh
     from coterie.clustering.server_optimizers import Adam as Adam
     from coterie.clustering.server_optimizers import Momentum as Momentum
-    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
-    from coterie.core.client_table import ByClient as ByClient
-    from coterie.core.cohort import Cohort as Cohort
-    from coterie.core.cohort import Counted as Counted
-    from coterie.core.cohort import Roster as Roster
     from coterie.core.errors import CoterieError as CoterieError
     from coterie.core.errors import CoterieWarning as CoterieWarning
     from coterie.core.errors import NoAnswerError as NoAnswerError
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.core.errors import StoppedError as StoppedError
     from coterie.core.local import Local as Local
     from coterie.core.model import Model as Model
+    from coterie.core.parts import Adapters as Adapters
     from coterie.core.references import All as All
     from coterie.core.references import Best as Best
     from coterie.core.references import Estimated as Estimated
@@ -44,15 +40,19 @@ if TYPE_CHECKING:
     from coterie.core.references import Pick as Pick
     from coterie.core.references import Posterior as Posterior
     from coterie.core.references import Ref as Ref
-    from coterie.core.replies import Described as Described
-    from coterie.core.replies import Evaluated as Evaluated
-    from coterie.core.replies import Fitted as Fitted
-    from coterie.core.replies import Reply as Reply
-    from coterie.core.replies import Scored as Scored
+    from coterie.core.tables import ByClient as ByClient
+    from coterie.core.tables import Cohort as Cohort
+    from coterie.core.tables import Counted as Counted
+    from coterie.core.tables import Roster as Roster
     from coterie.core.tasks import Describe as Describe
+    from coterie.core.tasks import Described as Described
     from coterie.core.tasks import Evaluate as Evaluate
+    from coterie.core.tasks import Evaluated as Evaluated
     from coterie.core.tasks import Fit as Fit
+    from coterie.core.tasks import Fitted as Fitted
+    from coterie.core.tasks import Reply as Reply
     from coterie.core.tasks import Score as Score
+    from coterie.core.tasks import Scored as Scored
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
@@ -103,9 +103,9 @@ if TYPE_CHECKING:
     from coterie.methods.server_optimized import FedAvgM as FedAvgM
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
-    from coterie.network.client.saved_model import ClientModel as ClientModel
-    from coterie.network.client.saved_model import load_client_model as load_client_model
-    from coterie.network.load_any import load as load
+    from coterie.network.client_model import ClientModel as ClientModel
+    from coterie.network.client_model import load_client_model as load_client_model
+    from coterie.network.server import load as load
     from coterie.serving.assign import Placement as Placement
     from coterie.serving.assign import Placements as Placements
     from coterie.serving.assign import assign as assign
@@ -145,15 +145,16 @@ _HOME = {
     "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
-    "coterie.core.adapters": ("Adapters",),
-    "coterie.core.client_table": ("ByClient",),
-    "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
+    "coterie.core.parts": ("Adapters",),
+    "coterie.core.tables": ("ByClient", "Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
     "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
     "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
-    "coterie.core.replies": ("Described", "Evaluated", "Fitted", "Reply", "Scored"),
-    "coterie.core.tasks": ("Describe", "Evaluate", "Fit", "Score", "Task"),
+    "coterie.core.tasks": (
+        *("Describe", "Evaluate", "Fit", "Score", "Task"),
+        *("Described", "Evaluated", "Fitted", "Reply", "Scored"),
+    ),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
@@ -188,8 +189,8 @@ _HOME = {
     "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
-    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
-    "coterie.network.load_any": ("load",),
+    "coterie.network.client_model": ("ClientModel", "load_client_model"),
+    "coterie.network.server": ("load",),
     "coterie.serving.assign": ("Placement", "Placements", "assign"),
     "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
     "coterie.serving.forget": ("Forgotten", "forget"),

@@ -10,7 +10,7 @@ import toys
 from coterie import Evaluate, Model
 from coterie.client.answers import Moment
 from coterie.core.references import All
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 

@@ -16,13 +16,12 @@ import sham
 from conftest import make_federation
 from coterie.client.answers import Moment
 from coterie.client.updates import clip_rows
-from coterie.core.client_table import ByClient
 from coterie.core.compute import Compute, own_random_numbers, seed_device
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Outcome, Visit

@@ -19,8 +19,8 @@ import watchman
 
 import coterie
 from coterie.data.federation import Federation
-from coterie.network.client.data import own_data
-from coterie.network.server.config import read
+from coterie.network.client_data import own_data
+from coterie.network.config import read
 from coterie.training.build import build_method
 from coterie.training.result import Result
 

@@ -24,8 +24,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.data.federation import Samples
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.factory import make_engine

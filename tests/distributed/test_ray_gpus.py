@@ -17,8 +17,7 @@ from coterie.core.compute import Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.factory import make_engine
 from coterie.engines.ray.engine import Ray

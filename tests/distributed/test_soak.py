@@ -28,8 +28,8 @@ from federation import Stage, write_digits
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.client.data import own_data
-from coterie.network.server.config import read
+from coterie.network.client_data import own_data
+from coterie.network.config import read
 from coterie.training.assembly import Run
 from coterie.training.build import as_model, build_method
 from coterie.training.events import Event

@@ -59,7 +59,7 @@ def test_scores_of_many_clients_are_those_of_each() -> None:
 def test_evaluation_together_is_evaluation_one_by_one() -> None:
     from coterie.client.answers import ClientTasks
     from coterie.client.batched.evaluate import evaluate_together
-    from coterie.core.client_table import ByClient
+    from coterie.core.tables import ByClient
 
     model = named_model("mlp", {"hidden": (9,)}, FEDERATION, NO_CODE)
     centers = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(3)])
@@ -83,7 +83,7 @@ def test_evaluation_together_is_evaluation_one_by_one() -> None:
 def test_a_row_nobody_has_is_told_one_by_one() -> None:
     from coterie.client.answers import ClientTasks
     from coterie.client.batched.evaluate import evaluate_together
-    from coterie.core.client_table import ByClient
+    from coterie.core.tables import ByClient
 
     model = named_model("linear", {}, FEDERATION, NO_CODE)
     centers = model.init(np.random.default_rng(0))[None]

@@ -16,9 +16,9 @@ from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, 
 from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.runner import TaskRunner
-from coterie.core.client_table import ByClient
 from coterie.core.references import All, Pick
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential

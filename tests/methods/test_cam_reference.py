@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 from coterie import CAM, Local
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Fit, Fitted
 from coterie.methods.cam import Additive, References
 from coterie.methods.cfl import CFL, Tree
 from coterie.methods.fedgroup import FedGroup

@@ -21,7 +21,7 @@ from scripted import (
     table,
 )
 
-from coterie.core.client_table import ByClient
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Score
 from coterie.methods.clove import CLoVE, LossClusters
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
 
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All
-from coterie.core.replies import Fitted
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fitted
 from coterie.methods.composed import Composed, Kit, followed, looked
 
 ROSTER = make_roster({2: 10, 5: 10, 8: 10})

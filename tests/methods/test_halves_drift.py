@@ -9,9 +9,9 @@ import torch
 from scripted import ScriptedAsk, fitted, make_cohort, scored
 from test_halves import LOCAL, OTHERS, PAIRS, ROSTER, first_round, judged, looks, models, on_trial, without_trial
 
-from coterie.core.client_table import ByClient
 from coterie.core.references import Pick
-from coterie.core.replies import Fitted
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fitted
 from coterie.methods.halves import AFTER, RIGHT, ROUNDS, UNTRIED, Halved, Halves, without
 
 IDS = torch.tensor([0, 3, 4, 7])  # 0 and 3 are in cluster 0; see `first_round`

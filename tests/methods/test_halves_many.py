@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.halves import MOST
-from coterie.core.client_table import ByClient
+from coterie.core.tables import ByClient
 from coterie.methods.halves import Halved
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from coterie.data.federation import Federation
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.wire import Payload
-from coterie.network.transport import NoReply, Outgoing
+from coterie.network.client_state import DirectoryStore
+from coterie.network.engine import NoReply, Outgoing
+from coterie.network.wire import Payload
+from coterie.network.worker import ClientWorker
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

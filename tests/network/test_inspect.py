@@ -10,10 +10,10 @@ from local_transport import groups, transport_of
 import coterie
 from conftest import raises
 from coterie.data.federation import Federation
-from coterie.network.protocol.wire import Payload
-from coterie.network.server import run as server_run
-from coterie.network.server.config import read
-from coterie.network.server.run import inspect_with_clients
+from coterie.network import server as server_run
+from coterie.network.config import read
+from coterie.network.server import inspect_with_clients
+from coterie.network.wire import Payload
 
 WORDS = ("network.clients=8", "network.patience=5", "local.batch=8")
 

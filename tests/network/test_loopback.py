@@ -17,20 +17,20 @@ import coterie
 from conftest import UNTOLD, linear, make_federation, raises, vector
 from coterie.client.answers import Moment
 from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
 from coterie.core.codec import pack
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.wecfl import WeCFL
-from coterie.network.protocol.messages import for_client
-from coterie.network.protocol.wire import encode
+from coterie.network.messages import for_client
+from coterie.network.wire import encode
 from coterie.training.result import Result
 from papers.methods.ifca import IFCAAuthors
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from coterie.client.answers import Moment
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick, Row
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Visit
-from coterie.network.protocol.per_client import for_client
+from coterie.network.messages import for_client
 
 IDS = torch.tensor([3, 8])
 CENTERS = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

@@ -18,12 +18,12 @@ from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
 from coterie.methods.fesem import FeSEM
-from coterie.network.protocol.messages import VisitReply, read_as_server
-from coterie.network.protocol.wire import Payload, encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.messages import VisitReply, read_as_server
+from coterie.network.registry import ClientRegistry
+from coterie.network.server import train_with_clients
+from coterie.network.wire import Payload, encode
 from coterie.training.build import build_method
 from coterie.training.result import Result
 

@@ -23,7 +23,7 @@ from conftest import few, raises
 from coterie import Federation, Local
 from coterie.core.errors import CoterieWarning
 from coterie.data.scale import Scale
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.serving.export import parity
 from coterie.serving.export.export import export_clusters
 from coterie.training.config import read

@@ -131,9 +131,29 @@ def test_clusters_whose_clients_have_heads_of_their_own(tune: int) -> None:
 
 
 def test_personal_models_have_no_clusters() -> None:
-    result = coterie.run("ditto", federation(), "linear", rounds=1)
-    with raises("result-ambiguous", match="Ditto has no models of clusters"):
-        result.explain(1)
+    found = coterie.run("ditto", federation(), "linear", rounds=1).explain(1)
+    assert (found.scores, found.sizes, found.runner_up) == ((), (8,), None)
+    assert str(found) == (
+        "client 'ward b' is in no cluster: the method of this run has none. Each client is served by a model of its "
+        "own. A newcomer gets the model that clients start their own from; to train one of its own, add it: "
+        "coterie run --resume DIR --with FILE."
+    )
+
+
+def test_only_the_nearest_of_many_clusters_are_listed(wecfl: coterie.Result[object]) -> None:
+    """38 losses in a line are read by nobody: the five least, and the client's own wherever it is."""
+    scores = tuple(float(abs(k - 3)) for k in range(38))
+    found = dataclasses.replace(wecfl.explain(2), scores=scores, cluster=3, sizes=(1,) * 38)
+    said = next(line for line in str(found).splitlines() if line.startswith("Loss"))
+    assert said.count("cluster ") == 5
+    assert said.endswith("cluster 5 2.000 and 33 more, all larger.")
+    far = dataclasses.replace(found, cluster=30)
+    said = next(line for line in str(far).splitlines() if line.startswith("Loss"))
+    assert said.endswith("cluster 30 27.000 (its own); the 32 others are larger than the first 5.")
+
+
+def test_what_serves_the_client_is_said(wecfl: coterie.Result[object]) -> None:
+    assert "Each client is served by its cluster's model." in str(wecfl.explain(2))
 
 
 def test_without_the_data_models_are_compared(tmp_path: Path) -> None:

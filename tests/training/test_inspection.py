@@ -10,7 +10,7 @@ import torch
 
 import coterie
 from conftest import raises
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.training import inspection
 from coterie.training.inspection import Inspection
 from coterie.training.inspection_words import answer, compared, contrast, expected
@@ -94,7 +94,11 @@ def test_everyone_differs() -> None:
         x, w = rng.normal(size=(120, 8)).astype(np.float32), rng.normal(size=8)
         clients.append((x, (x @ w > 0).astype(np.int64)))
     found = looked(clients)
-    assert (found.verdict, found.advice[0].method) == ("individual", "ditto")
+    assert found.verdict == "individual"
+    assert [advice.method for advice in found.advice] == [
+        "local",
+        "ditto",
+    ]  # samples enough
     assert found.k > 16 / 3
     assert "Hardly two of the 16 clients are alike" in answer(found)[0]
 
@@ -135,7 +139,7 @@ def test_contrasts_by_hand() -> None:
     assert second.labels[0].here == 0
     assert (first.inputs[0].here, first.inputs[0].everywhere) == (1, 1)
     assert (second.inputs[0].here, second.inputs[0].deviations) == (1, 0)
-    said = "Cluster 1: label 0 0 % (all: 50 %); label 1 100 % (all: 50 %). Inputs: input 0 +0.00 deviations."
+    said = "Cluster 1: label 0 0 % (all: 50 %); label 1 100 % (all: 50 %)."  # and not its input, which is as everywhere
     assert contrast(second) == said
 
 
@@ -144,13 +148,14 @@ def test_what_a_contrast_means(four: Inspection) -> None:
     from coterie.training.contrast import Contrast, Difference
 
     assert compared(four)[-1].endswith("the clusters differ in how the two go together.")
+    assert compared(four)[0] == "Cluster 0: labels and inputs as everywhere."
     assert compared(dataclasses.replace(four, contrasts=None)) == []
     labels = Contrast(0, (Difference("label 1", 0.9, 0.5, 0.0),), (Difference("age", 1.0, 1.0, 0.1),))
     assert "compare with fedavg" in compared(dataclasses.replace(four, contrasts=(labels,)))[-1]
     inputs = dataclasses.replace(labels, inputs=(Difference("age", 2.0, 1.0, 0.6),))
     said = compared(dataclasses.replace(four, contrasts=(inputs,)))
     assert said == [
-        "Cluster 0: label 1 90 % (all: 50 %). Inputs: age +0.60 deviations.",
+        "Cluster 0: label 1 90 % (all: 50 %); inputs: age +0.60 deviations.",
         "The clusters have different inputs and different shares of labels.",
     ]
 
@@ -169,13 +174,55 @@ def test_a_regression_has_targets_instead_of_labels() -> None:
 
 
 def test_the_depth_is_that_of_the_largest_r2(four: Inspection) -> None:
-    assert [d.steps for d in four.depths] == [1, 10, 50]
-    best = max(four.depths, key=lambda d: d.r2)
-    assert (four.depth, four.k, four.resampled.r2) == (best.steps, best.k, best.r2)
-    assert f"updates of {best.steps} local step" in str(four)
-    one = looked(made(4), steps=(10,))
-    assert one.depth == 10
-    assert "tried" not in str(one)
+    several = looked(made(4), steps=(1, 10, 50))
+    assert [d.steps for d in several.depths] == [1, 10, 50]
+    best = max(several.depths, key=lambda d: d.r2)
+    assert (several.depth, several.k, several.resampled.r2) == (best.steps, best.k, best.r2)
+    assert f"updates of {best.steps} local steps were used (tried: 1, 10, 50)." in str(several)
+    assert "tried" not in str(four)
+
+
+def test_by_default_it_looks_as_halves_does(four: Inspection) -> None:
+    """One rule: the clusters of an inspection are those that a run of `halves` finds in its first round."""
+    assert four.depth == coterie.Halves().look
+    data = coterie.Federation.from_arrays(made(4), names=NAMES, seed=0)
+    method = coterie.Halves(local=coterie.Local(batch=8), trial=False)
+    assert coterie.run(method, data, "linear", rounds=1).assignments.tolist() == list(four.assignments.values())
+
+
+def test_words_do_not_say_more_than_the_resamples(four: Inspection) -> None:
+    unsure = dataclasses.replace(
+        four, resampled=dataclasses.replace(four.resampled, counts=((3, 0.5), (4, 0.25), (6, 0.2), (9, 0.05)))
+    )
+    said = answer(unsure)
+    assert said[0] == (
+        "The 16 clients form clusters, but how many is not clear: 4 here, 3 to 6 in 90 % of bootstrap resamples."
+    )
+    assert not any("Nobody is doubtful" in line for line in said)
+    assert any(line.startswith("If there are 4 clusters, it is clear who is in which:") for line in said)
+
+
+def test_where_many_are_doubtful_there_are_no_clear_clusters(four: Inspection) -> None:
+    rule = inspection._verdict
+    doubtful = [dataclasses.replace(place, margin=1.0) for place in four.places]
+    shown, spread = four.variances, four.resampled
+    assert rule(4, (*doubtful[:5], *four.places[5:]), spread, shown, None) == "clusters"
+    assert rule(4, (*doubtful[:6], *four.places[6:]), spread, shown, None) == "weak"
+    weak = dataclasses.replace(four, verdict="weak", places=(*doubtful[:6], *four.places[6:]))
+    assert answer(weak)[0] == "The 16 clients differ, but not clearly in clusters."
+    assert "6 of the 16 would lie between two of them: they differ by degrees." in answer(weak)
+
+
+def test_what_is_advised_where_clients_differ(four: Inspection) -> None:
+    """One model has an error of 10 and a client alone of 1 (a whole update: half the noise): both together 10/11."""
+    shown = dataclasses.replace(four.variances, total=10.0, within=0.0, noise=2.0, clients=10**9, k=1)
+    assert inspection._personal("individual", shown) == pytest.approx(10 / 11)
+    assert [a.method for a in inspection._advice("individual", 9, shown)] == ["local", "ditto"]  # 1 is 10 % more
+    noisier = dataclasses.replace(shown, noise=4.0)
+    assert [a.method for a in inspection._advice("individual", 9, noisier)] == ["ditto", "local"]
+    assert [a.method for a in inspection._advice("weak", 3, shown)] == ["halves", "ditto"]
+    alike = dataclasses.replace(shown, within=10.0, noise=40.0)
+    assert [a.method for a in inspection._advice("weak", 3, alike)] == ["halves"]
 
 
 def test_the_curve_is_relative_to_one_cluster(four: Inspection) -> None:

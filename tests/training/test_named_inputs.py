@@ -15,7 +15,7 @@ from conftest import raises
 from coterie import CoterieError, Federation, Local, WeCFL
 from coterie.data import CSV
 from coterie.data.cells import as_text, column_names, columns
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.training.result import Result
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)

@@ -15,10 +15,10 @@ import coterie
 from conftest import raises
 from coterie import CoterieError, Federation, Local
 from coterie.core.model import Model
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.tools.cli.console import missing_line
 from coterie.tools.report import figures
 from coterie.tools.report.page_parts import reasons

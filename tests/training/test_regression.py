@@ -23,8 +23,8 @@ from coterie.core.tasks import Fit
 from coterie.data import CSV
 from coterie.data.federation import Federation
 from coterie.data.scale import TargetScale
-from coterie.network.protocol.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
-from coterie.network.protocol.wire import encode
+from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
+from coterie.network.wire import encode
 from coterie.training.config import read
 from coterie.training.result import Result
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import coterie
 from conftest import make_federation, raises
 from coterie.core.local import Local
-from coterie.network.server.config import read as read_server
+from coterie.network.config import read as read_server
 from coterie.tools.cli.main import app
 from coterie.training.config import RunConfig, read
 from coterie.training.round_history import line_of

@@ -16,7 +16,7 @@ from coterie import Evaluate, Federation
 from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.server import config as network
+from coterie.network import config as network
 from coterie.training.build import build_data
 from coterie.training.config import read
 

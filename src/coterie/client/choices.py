@@ -16,11 +16,10 @@ from torch import Tensor
 from coterie.client.answers import Moment
 from coterie.client.data import ClientDataSource
 from coterie.client.visit import ClientVisit, Networks
-from coterie.core.client_table import ByClient
 from coterie.core.model import Model
 from coterie.core.references import Best, Estimated, Mix, OneRow, Own, Personal, Pick, Ref, substitute, walk
-from coterie.core.replies import Evaluated
-from coterie.core.tasks import Evaluate
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Evaluated
 
 Choice: TypeAlias = Best | Estimated
 

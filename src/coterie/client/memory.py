@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from coterie.core.allocation.spill import held, room, stored
+from coterie.core.allocation import held, room, stored
 from coterie.core.errors import CoterieError
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
 from coterie.client.data import ClientData, ClientDataSource, Samples, samples_of
-from coterie.core.client_table import ByClient
 from coterie.core.compute import Compute
 from coterie.core.references import Mix, substitute
+from coterie.core.tables import ByClient
 from coterie.data.federation import Federation, Split
 from coterie.data.scale import TargetScale
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from coterie.client.data import ClientData
-from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError, not_finite
+from coterie.core.model import Replica
 from coterie.core.objective import sample_losses
 from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Personal, Pick, Posterior, Ref, Row, walk
-from coterie.core.replica import Replica
+from coterie.core.tables import ByClient
 
 Outputs: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from coterie.client.answers import ClientTasks, Moment, VisitResult
 from coterie.client.data import ClientData, ClientDataSource
 from coterie.client.visit import ClientVisit, Networks
-from coterie.core.allocation.buffers import BufferPool
+from coterie.core.allocation import BufferPool
 from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.tasks import Evaluate, Task

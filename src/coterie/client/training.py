@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from coterie.client.updates import Proximal, UpdateRule, initial_state
 from coterie.core.local import Local
+from coterie.core.model import Replica, channels_last
 from coterie.core.objective import sample_losses
-from coterie.core.replica import Replica, channels_last
 
 
 def cuts(n: int, local: Local, least: int = 1) -> list[tuple[int, int]]:

@@ -19,15 +19,14 @@ from coterie.client.placement import Placement
 from coterie.client.resolve import Outputs, Resolver, votes
 from coterie.client.training import LocalTraining, TrainingResult, train
 from coterie.client.updates import Proximal
-from coterie.core.client_table import ByClient
 from coterie.core.compute import HOST, Compute, seed_device
-from coterie.core.ensemble import as_network, combined
 from coterie.core.errors import not_finite
 from coterie.core.local import Local
-from coterie.core.model import Model
+from coterie.core.model import Model, as_network, combined
 from coterie.core.references import Personal, personal_of
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.sketch import sketch
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 
 AUTO_CLIP = 1.0  # the gradient norm of `clip: auto`, where targets are standardised

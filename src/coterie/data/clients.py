@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.naming import client_name
 from coterie.core.seeds import Purpose, generator
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.text import client_name
 from coterie.data.cells import as_text, column_names, named_alike, one_column, same_length
 from coterie.data.columns import (
     ColumnReader,

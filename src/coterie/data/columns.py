@@ -20,9 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, StrictInt
 from torch import Tensor
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.cells import (
     BOOLEANS,
     DECIMAL_COMMA,

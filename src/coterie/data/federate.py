@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.naming import client_name
 from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
+from coterie.core.settings import explained_call
+from coterie.core.text import client_name
 from coterie.data.dataset import Dataset
 from coterie.data.drift import Drift
 from coterie.data.federation import Federation, Ragged

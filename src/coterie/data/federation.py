@@ -19,14 +19,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
-from coterie.core.constructors import explained, explained_call
 from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import counted
-from coterie.core.naming import client_name, end_to_end
-from coterie.core.replica import channels_last
-from coterie.core.types import Kind
+from coterie.core.model import channels_last
+from coterie.core.settings import Kind, explained, explained_call
+from coterie.core.tables import Roster, crisp, grouped
+from coterie.core.text import client_name, counted, end_to_end
 from coterie.data.columns import (
     Categories,
     ColumnRules,

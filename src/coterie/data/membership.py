@@ -18,9 +18,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.federation import ClientData, Federation, Ragged, unchanging
 
 _FORM = re.compile(r"data ([0-9a-f]{16}) without clients ([0-9, ]+)")

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 from torch import Tensor
 
-from coterie.core.constructors import dataclass, explained_call
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
 from coterie.core.files import user_path
-from coterie.core.formatting import counted
-from coterie.core.types import STRICT, Kind
+from coterie.core.settings import STRICT, Kind, dataclass, explained_call
+from coterie.core.text import counted
 from coterie.data.cells import as_cell, category, column_names, is_hole, number_in, one_column, same_length, time_in
 from coterie.data.columns import (
     Categories,

@@ -9,7 +9,7 @@ from torch import Tensor
 from coterie.client.answers import ClientTasks
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.memory import Memory
-from coterie.core.allocation.buffers import BufferPool
+from coterie.core.allocation import BufferPool
 from coterie.core.compute import HOST, Compute, own_random_numbers
 from coterie.core.model import Model
 from coterie.data.federation import Federation

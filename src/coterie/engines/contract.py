@@ -17,12 +17,11 @@ from torch import Tensor
 
 from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.client.memory import Memory
-from coterie.core.allocation.buffers import BufferPool
-from coterie.core.client_table import ByClient
+from coterie.core.allocation import BufferPool
 from coterie.core.errors import NOT_FINITE, CoterieError
-from coterie.core.naming import client_name
-from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
+from coterie.core.text import client_name
 
 
 @dataclass(frozen=True, eq=False)

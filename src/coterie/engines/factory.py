@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from coterie.core.compute import HOST, Compute, determinism
+from coterie.core.compute import HOST, Compute, cores, determinism
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.hardware import cores
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.data.federation import Federation

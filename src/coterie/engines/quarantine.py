@@ -18,9 +18,8 @@ from torch import Tensor
 from coterie.clustering.aggregators import Robust
 from coterie.clustering.robust import FEW, isolation
 from coterie.core.references import start_known, starts_of
-from coterie.core.replies import Fitted, Reply
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Fit, Task
+from coterie.core.tasks import Fit, Fitted, Reply, Task
 from coterie.engines.contract import Missing
 from coterie.engines.screening import SMALLEST, more_steps, norms, screen, without
 

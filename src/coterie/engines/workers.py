@@ -35,13 +35,12 @@ from coterie.client.answers import (
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.memory import Memory
 from coterie.client.runner import TaskRunner
-from coterie.core.allocation.buffers import MODEL, BufferPool
-from coterie.core.allocation.heap import keep_memory
-from coterie.core.client_table import ByClient
+from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.compute import HOST, Compute, determinism
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.data.federation import Federation
 from coterie.engines.chunks import CHUNKS, CHUNKS_PER_WORKER, make_chunks

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
+from coterie.core.settings import explained
+from coterie.core.tables import Clients
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.data.table import open_rows
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_form import RowForm, no_client_column

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.files import check_run_files
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.serving.assign import clustered, method_name
 from coterie.training.adversaries import told
 from coterie.training.config import read_file

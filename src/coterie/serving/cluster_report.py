@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.settings import explained
 from coterie.serving.assign import Run
 from coterie.serving.cluster_record import ClientRecord, RunFacts, facts_of_files, facts_of_result
 from coterie.serving.fit_of_newcomers import LEVEL, usual
@@ -104,7 +104,7 @@ def clusters(run: Run, trust: Sequence[str] = ()) -> ClusterReport:
     """
     if isinstance(run, Result):
         return report(facts_of_result(run))
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     try:
         return report(facts_of_result(load(run, trust=trust)))

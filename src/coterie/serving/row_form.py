@@ -12,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.clients import NamesData
 from coterie.core.errors import CoterieError
-from coterie.core.replica import channels_last
-from coterie.core.types import Kind
+from coterie.core.model import channels_last
+from coterie.core.settings import Kind
+from coterie.core.tables import NamesData
 from coterie.data.cells import as_cell, category, number_cells, number_in, one_column
 from coterie.data.columns import TableScale
 from coterie.data.federation import Domain, Federation, Ragged
 from coterie.data.scale import Scale
 from coterie.data.table import Channels, Chunk, Rows, known_name
 from coterie.data.table import inputs as stored_array
-from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.registry import ClientRegistry
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord
 from coterie.training.result import Result

@@ -21,15 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.client.runner import TaskRunner
-from coterie.core.constructors import explained, explained_call
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
 from coterie.core.objective import sample_losses
 from coterie.core.references import personal_of
+from coterie.core.settings import explained, explained_call
 from coterie.core.tasks import Evaluate
+from coterie.core.text import client_name
 from coterie.data.federation import Federation, Ragged
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.serving.fresh_rows import fresh_rows
 from coterie.training.confidence import of_cluster, rows_of

@@ -15,7 +15,7 @@ import yaml
 from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 from coterie.data.cells import as_cell, category, time_in
 from coterie.data.columns import ColumnKind, ColumnReader, ColumnRules, text_reason
 from coterie.data.table import LARGEST, file_at, open_rows, read_member, reading

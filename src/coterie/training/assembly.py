@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from warnings import warn
 
-from coterie.core.clients import Clients
 from coterie.core.compute import AUTOMATIC, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
+from coterie.core.tables import Clients
 from coterie.data.federation import Federation
 from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine, device_of

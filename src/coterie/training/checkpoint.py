@@ -24,13 +24,13 @@ import torch
 from torch import Tensor
 
 from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
 from coterie.core.codec import pack, unpack
 from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
 from coterie.core.earlier_runs import todays_description, todays_state
 from coterie.core.errors import CoterieError
 from coterie.core.files import replace_durably, save_tensors
 from coterie.core.model import Model
+from coterie.core.tables import ByClient
 from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"

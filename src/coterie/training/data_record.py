@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.decoder import DecodeError, decode
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.columns import InputColumn, TableScale
 from coterie.data.federation import Domain, Federation
 from coterie.data.membership import ChangedFederation, described_without, forgotten_in, identity_without, masked

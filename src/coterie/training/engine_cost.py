@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from coterie.core.compute import cores
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import cores
 from coterie.engines.auto import Sizes
 from coterie.engines.contract import Engine, idle_seconds
 from coterie.engines.factory import chosen, local_of

@@ -10,16 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.clients import number_of
-from coterie.core.constructors import explained
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import short
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
 from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, personal_of, walk
-from coterie.core.replies import Scored
-from coterie.core.tasks import Evaluate, Score
+from coterie.core.settings import explained
+from coterie.core.tables import ByClient, number_of
+from coterie.core.tasks import Evaluate, Score, Scored
+from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.data.partitions.by_client import TOO_FEW
 from coterie.engines.sequential import Sequential
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from coterie.training.result import Result
 
 NEAREST = 5  # clients that are named
+LISTED = 5  # clusters whose loss is shown, the least first; and the client's own
 OTHERS = 300  # clients that a client is compared with by losses, if there are more
 
 # losses: of each cluster's model on the client's training data. models: distances between the clusters' models.
@@ -80,6 +78,7 @@ class Explanation:
     note: str = ""  # what could not be looked at, and why
     standardised: bool = False  # whether losses are of standardised targets, in which several have one unit
     section: str = ""  # what of these models stays with clients, so that they differ in the rest; empty: nothing
+    serves: str = ""  # what the client predicts with, which may not be the model of its cluster
 
     def __str__(self) -> str:
         return "\n".join(_words(self))
@@ -111,7 +110,23 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
     """Why this client of a run is in its cluster."""
     number = _number(result, client)
     cluster = cluster_of(result, number)
-    centers, given = _centers(result)
+    serves, found = str(result.serves), cluster_models(result.method.predictor(result.state))
+    if found is None:
+        return Explanation(
+            client=number,
+            name=None if result.known.names is None else result.known.names[number],
+            cluster=cluster,
+            sizes=(int((result.assignments >= 0).sum()),),
+            measure="models",
+            scores=(),
+            runner_up=None,
+            margin=None,
+            nearest=(),
+            nearest_by=None,
+            contrast=None,
+            serves=serves,
+        )
+    centers, given = found
     personal = _personal(result)
     places = {i: int(c) for i, c in enumerate(result.assignments) if c >= 0}
     note, federation = "", None
@@ -153,17 +168,8 @@ def explain(result: Result[Any], client: int | str) -> Explanation:
         note=note,
         standardised=federation is not None and _standardised(result),
         section="" if personal is None else _section_words(personal),
+        serves=serves,
     )
-
-
-def _centers(result: Result[Any]) -> tuple[Tensor, Ref | None]:
-    """The clusters' models (K, P), and a model whose logits are added to each, where there is one."""
-    found = cluster_models(result.method.predictor(result.state))
-    if found is None:
-        raise CoterieError(
-            f"explain: {type(result.method).__name__} has no models of clusters to compare", code="result-ambiguous"
-        )
-    return found
 
 
 def _standardised(result: Result[Any]) -> bool:
@@ -240,19 +246,33 @@ def _ordered(ids: Tensor, distance: Tensor, client: int) -> list[tuple[int, floa
 
 
 def _words(found: Explanation) -> Iterator[str]:
-    from coterie.training.inspection_words import contrast
+    from coterie.training.inspection_words import differences
 
     who, many = _called(found.client, found.name), len(found.scores)
     others = found.sizes[found.cluster] - 1 if found.cluster < len(found.sizes) else 0
+    if not many:
+        yield f"{who} is in no cluster: the method of this run has none. {found.serves}"
+        return
     if many == 1:
         own = f" for all but the section that is each client's own ({found.section})" if found.section else ""
         yield f"{who} is with everyone else: this run has one model{own}."
+        if "a model of its own" in found.serves or "one of its own" in found.serves:
+            yield found.serves
         return
     yield f"{who} is in cluster {found.cluster} of {many}, with {others} other client{'s' * (others != 1)}."
+    if found.serves:
+        yield found.serves
+    ordered = sorted(enumerate(found.scores), key=lambda item: (item[1], item[0]))
+    listed = [(c, value) for place, (c, value) in enumerate(ordered) if place < LISTED or c == found.cluster]
     shown = ", ".join(
-        f"cluster {c} {short(value, 3)}{' (its own)' if c == found.cluster else ''}"
-        for c, value in sorted(enumerate(found.scores), key=lambda item: (item[1], item[0]))
+        f"cluster {c} {short(value, 3)}{' (its own)' if c == found.cluster else ''}" for c, value in listed
     )
+    if len(listed) < many:
+        shown += (
+            f" and {many - len(listed)} more, all larger"
+            if listed == ordered[: len(listed)]
+            else (f"; the {many - len(listed)} others are larger than the first {LISTED}")
+        )
     if found.measure == "losses":
         own = f", each with a section ({found.section}) of the client's own," if found.section else ""
         unit = " (of standardised targets)" if found.standardised else ""
@@ -273,7 +293,12 @@ def _words(found: Explanation) -> Iterator[str]:
         how = "updates on two halves of their data" if found.nearest_by == "sketches" else "losses of these models"
         yield f"Nearest clients, by {how}: {near}."
     if found.contrast is not None:
-        yield f"What distinguishes its cluster. {contrast(found.contrast)}"
+        apart = differences(found.contrast)
+        yield (
+            f"What distinguishes its cluster: {apart}."
+            if apart
+            else "Labels and inputs of its cluster are as everywhere: it differs in how the two go together."
+        )
     if found.note:
         yield found.note
 

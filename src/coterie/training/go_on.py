@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.compute import AUTOMATIC, Compute
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
-from coterie.core.validation import settings_from
+from coterie.core.settings import explained_call, settings_from
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine
 from coterie.engines.factory import EngineName

@@ -20,19 +20,18 @@ from torch import Tensor
 
 from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
 from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
-from coterie.core.constructors import explained, explained_call
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.local import Local
-from coterie.core.naming import client_name
 from coterie.core.references import All
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
-from coterie.core.validation import settings_from
+from coterie.core.settings import explained, explained_call, settings_from
+from coterie.core.tasks import Fit, Fitted
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing
 from coterie.engines.factory import EngineName, local_of
 from coterie.methods.fedavg import FedAvg
+from coterie.methods.halves import Halves
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import AnyModel, as_model
@@ -41,12 +40,15 @@ from coterie.training.contrast import Contrast, contrasts
 from coterie.training.job import Job
 from coterie.training.settings import Settings
 
-STEPS = (1, 10, 50)  # local steps that are tried; where clusters predict best is used
+STEPS = (Halves().look,)  # local steps that are tried: as many as `halves` takes, so that both count by one rule
 SKETCH = 256  # numbers that stand for an update
 FEWEST = 4  # samples of a client that is measured: two in each half
 CLIENTS = 4  # measured, at least
 FEW = 3  # clients per cluster, below which everyone differs
 CLEAR = 2.0  # deviations of noise from the next cluster; a client with less is doubtful
+MOSTLY = 1 / 3  # of clients; where more are doubtful, they differ by degrees and not in clusters
+ALONE = 1.1  # times the error of a personal model, up to which a client is as well off alone
+PERSONAL = 0.5  # times the error of one model, below which personal models are worth a try
 MANY = 100  # resamples of clients; half as many where there are more than 60
 TYPICAL = 3  # clients of a cluster that are named as typical
 
@@ -126,6 +128,16 @@ class Inspection:
         """The cluster of each client that was measured, by id."""
         return {place.client: place.cluster for place in self.places}
 
+    @property
+    def doubtful(self) -> tuple[Place, ...]:
+        """Clients that may belong to another cluster as well, the most doubtful first."""
+        return tuple(sorted((p for p in self.places if p.doubtful), key=lambda p: (p.margin or 0.0, p.client)))
+
+    @property
+    def personal_error(self) -> float:
+        """The expected error of a client's own model held near a common one; where clients differ, near one of all."""
+        return _personal(self.verdict, self.variances)
+
     def who(self, client: int) -> str:
         """A client as people call it."""
         return client_name(self.names, client)
@@ -151,7 +163,8 @@ def inspect(
     """Say whether clients are alike or form clusters, how many and how sure that is. Nothing is trained.
 
     federation, model, engine, workers: as for `coterie.run`. local: how clients train, but for how long.
-    steps: numbers of local steps to try; the one with which clusters predict best is used.
+    steps: numbers of local steps to try; the one with which clusters predict best is used. By default as many as
+    `halves` looks with, whose first number of clusters is then found by the same rule.
     explain: also compare the clusters' labels and inputs, which shows what clients' data contain.
     """
     data = Federation.of(federation)
@@ -255,7 +268,8 @@ def _inspection(
     spread = resampled(a, b, n, max(k, 2), rng, MANY if len(n) <= 60 else MANY // 2)
     shown = variances(a, b, n, k)
     least = visible(a, b, n, rng) if k == 1 else None
-    verdict = _verdict(k, len(n), spread, shown, least)
+    places = _places(look, settled(look.evidence.labels(k), (a + b) / 2, n), names)
+    verdict = _verdict(k, places, spread, shown, least)
     scale = float(look.evidence.risks[0]) or 1.0
     return Inspection(
         verdict=verdict,
@@ -263,7 +277,7 @@ def _inspection(
         resampled=spread,
         variances=shown,
         visible=least,
-        places=_places(look, settled(look.evidence.labels(k), (a + b) / 2, n), names),
+        places=places,
         depth=look.steps,
         depths=tuple(DepthTried(one.steps, one.k, one.r2) for one in looks),
         risks=tuple((look.evidence.risks / scale).tolist()),
@@ -273,29 +287,45 @@ def _inspection(
         clients=clients,
         small=small,
         missing=missing,
-        advice=_advice(verdict, k),
+        advice=_advice(verdict, k, shown),
         names=names,
     )
 
 
-def _verdict(k: int, clients: int, spread: Resampled, shown: Variances, least: float | None) -> Verdict:
+def _verdict(k: int, places: Sequence[Place], spread: Resampled, shown: Variances, least: float | None) -> Verdict:
     if k == 1:
         # Differences as large as all that clients have in common would not be seen: then nothing was learnt.
         return "alike" if least is not None and least <= shown.common else "unknown"
     if spread.low <= 0:
         return "weak"
-    return "individual" if k * FEW > clients else "clusters"
+    if k * FEW > len(places):
+        return "individual"
+    return "weak" if sum(place.doubtful for place in places) > MOSTLY * len(places) else "clusters"
 
 
-def _advice(verdict: Verdict, k: int) -> tuple[Advice, ...]:
+def _personal(verdict: Verdict, shown: Variances) -> float:
+    """A cluster of one client is that client: there its own update has nothing of others to be combined with."""
+    errors = shown.errors
+    if verdict != "individual" or errors.one + errors.local <= 0:
+        return errors.personal
+    return errors.one * errors.local / (errors.one + errors.local)
+
+
+def _advice(verdict: Verdict, k: int, shown: Variances) -> tuple[Advice, ...]:
+    personal, errors = _personal(verdict, shown), shown.errors
+    ditto = Advice("ditto", (), "a model for each client, held near a common one")
+    alone = Advice("local", (), "each client alone: expected to be as good as with the others' help")
     if verdict == "alike":
         return (Advice("fedavg", (), "one model for all"),)
     if verdict == "clusters":
         given = Advice("wecfl", (("k", k),), f"{k} clusters, as found here")
         return Advice("halves", (), "a model for each cluster; their number is measured again during training"), given
     if verdict == "individual":
-        return (Advice("ditto", (), "a model for each client, held near a common one"),)
-    return (Advice("halves", (), "one model, which is split if clusters show up during training"),)
+        if errors.local <= ALONE * personal * (1 + 1e-9):
+            return alone, ditto
+        return ditto, dataclasses.replace(alone, reason="each client alone, to compare with")
+    halves = Advice("halves", (), "one model, which is split if clusters show up during training")
+    return (halves, ditto) if verdict == "weak" and personal < PERSONAL * errors.one else (halves,)
 
 
 def _places(look: _Look, labels: Tensor, names: tuple[str, ...] | None) -> tuple[Place, ...]:

@@ -41,12 +41,16 @@ def _headline(found: Inspection) -> Iterator[str]:
         yield f"The {many} clients differ, but not clearly in clusters."
         better = f"predict a client's other half {_percent(spread.r2)} better than one"
         yield f"{found.k} clusters would {better} (R2 {_interval(found)}; {sure})."
+        if found.doubtful:
+            yield f"{len(found.doubtful)} of the {many} would lie between two of them: they differ by degrees."
     elif found.verdict == "individual":
         yield f"Hardly two of the {many} clients are alike: {found.k} clusters, fewer than three clients in each."
         yield f"They predict a client's other half {_percent(spread.r2)} better than one (R2 {_interval(found)})."
     else:
-        clear = "" if share >= SURE else "; others say " + ", ".join(f"{k} ({_percent(s)})" for k, s in _others(found))
-        yield f"The {many} clients form {found.k} clusters ({sure}{clear})."
+        if share >= SURE:
+            yield f"The {many} clients form {found.k} clusters ({sure})."
+        else:
+            yield f"The {many} clients form clusters, but how many is not clear: {found.k} here, {_range(found)}."
         yield f"They predict a client's other half {_percent(spread.r2)} better than one (R2 {_interval(found)})."
         yield f"Clients in each cluster: {', '.join(map(str, found.sizes))}."
 
@@ -71,15 +75,16 @@ def _measured(found: Inspection) -> Iterator[str]:
 def _clients(found: Inspection) -> Iterator[str]:
     if found.k == 1 or found.verdict in ("individual", "weak"):
         return
-    doubtful = sorted((p for p in found.places if p.doubtful), key=lambda p: (p.margin or 0.0, p.client))
     alone = [place.client for place in found.places if place.alone]
-    if doubtful:
+    if found.doubtful:
         yield (
             f"Doubtful, less than {CLEAR:g} deviations of noise from another cluster: "
-            f"{_listed(found, [place.client for place in doubtful])}."
+            f"{_listed(found, [place.client for place in found.doubtful])}."
         )
     else:
-        yield f"Nobody is doubtful: all are at least {_least(found.places)} deviations of noise from another cluster."
+        sure = found.resampled.share(found.k) >= SURE
+        who = "Nobody is doubtful" if sure else f"If there are {found.k} clusters, it is clear who is in which"
+        yield f"{who}: all are at least {_least(found.places)} deviations of noise from another cluster."
     if alone:
         yield f"Alone in a cluster: {_listed(found, alone)}."
 
@@ -91,7 +96,7 @@ def expected(found: Inspection) -> str:
         return "What models of different kinds would give cannot be estimated: updates do not differ at all."
     parts = [("one model", errors.one)]
     parts += [(f"{found.k} cluster models", errors.clusters)] if found.k > 1 else []
-    parts += [("personal models", errors.personal), ("each client alone", errors.local)]
+    parts += [("personal models", found.personal_error), ("each client alone", errors.local)]
     said = ", ".join(f"{name} {_ratio(value / errors.one)}" for name, value in parts)
     return (
         f"Estimate, not accuracy: the error of the update that a client gets, {found.depth} local steps from a random "
@@ -119,9 +124,18 @@ def compared(found: Inspection) -> list[str]:
 
 def contrast(found: Contrast) -> str:
     """What distinguishes a cluster, in a line."""
-    labels = "; ".join(_label(one) for one in found.labels)
-    inputs = "; ".join(f"{one.what} {one.deviations:+.2f} deviations" for one in found.inputs)
-    return f"Cluster {found.cluster}: {labels}" + (f". Inputs: {inputs}." if inputs else ".")
+    return f"Cluster {found.cluster}: {differences(found) or 'labels and inputs as everywhere'}."
+
+
+def differences(found: Contrast) -> str:
+    """What a cluster has more or less of than everybody; differences that are too small to matter are left out."""
+    labels = "; ".join(_label(one) for one in found.labels if _tells(one))
+    inputs = "; ".join(f"{one.what} {one.deviations:+.2f} deviations" for one in found.inputs if _tells(one))
+    return "; ".join(([labels] if labels else []) + ([f"inputs: {inputs}"] if inputs else []))
+
+
+def _tells(one: Difference) -> bool:
+    return abs(one.deviations) >= DEVIATIONS if one.deviations else abs(one.here - one.everywhere) >= SHARE
 
 
 def _label(one: Difference) -> str:
@@ -136,8 +150,15 @@ def _listed(found: Inspection, clients: Sequence[int]) -> str:
     return shown + (f" and {len(clients) - NAMED} more" if len(clients) > NAMED else "")
 
 
-def _others(found: Inspection) -> list[tuple[int, float]]:
-    return [(k, share) for k, share in found.resampled.counts if k != found.k][:3]
+def _range(found: Inspection) -> str:
+    """The numbers of clusters that nine of ten resamples show."""
+    numbers, total = list[int](), 0.0
+    for k, share in found.resampled.counts:
+        numbers.append(k)
+        total += share
+        if total >= SURE:
+            break
+    return f"{min(numbers)} to {max(numbers)} in {_percent(SURE)} of bootstrap resamples"
 
 
 def _interval(found: Inspection) -> str:

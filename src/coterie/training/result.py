@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from coterie.client.memory import Memory
-from coterie.core.clients import Clients, NamesData, number_of
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
 from coterie.core.registry import AFTER_TRAINING, NO_CODE
-from coterie.core.replies import Evaluated
+from coterie.core.tables import Clients, NamesData, number_of
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale, TargetScale
 from coterie.methods.contract import Method

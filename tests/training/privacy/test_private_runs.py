@@ -15,11 +15,11 @@ import torch
 import coterie
 from conftest import raises
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Roster
 from coterie.core.errors import StoppedError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import Roster
 from coterie.methods.contract import Releases, releases_of
 from coterie.methods.halves import looks
 from coterie.tools.report import figures

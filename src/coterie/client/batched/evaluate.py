@@ -12,8 +12,8 @@ from coterie.client.answers import ClientTasks, EvaluateAnswer
 from coterie.client.data import ClientDataSource
 from coterie.client.evaluation import answers_of
 from coterie.client.visit import Networks
-from coterie.core.ensemble import combined
 from coterie.core.errors import CoterieError
+from coterie.core.model import combined
 from coterie.core.references import All, Pick, rows_of
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation

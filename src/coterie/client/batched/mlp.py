@@ -19,7 +19,7 @@ from coterie.client.batched.low_rank import FirstLayers, LowRankTraining, saves_
 from coterie.client.batched.plan import make_plan, steps_of
 from coterie.client.training import LocalTraining, TrainingResult, cuts
 from coterie.client.updates import Proximal, initial_state
-from coterie.core.allocation.buffers import BufferPool
+from coterie.core.allocation import BufferPool
 from coterie.core.objective import AnyLoss
 
 

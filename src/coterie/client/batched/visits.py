@@ -28,7 +28,7 @@ from coterie.client.lanes.regression import regression_of
 from coterie.client.runner import TaskRunner
 from coterie.client.training import LocalTraining, TrainingResult
 from coterie.client.visit import ClientVisit
-from coterie.core.allocation.buffers import MODEL, BufferPool
+from coterie.core.allocation import MODEL, BufferPool
 from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.references import Best, Estimated, Posterior, personal_of, walk

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.bridges.huggingface import classes_of, datasets_of, table_of
 from coterie.data.bridges.pytorch import (
     Ints,

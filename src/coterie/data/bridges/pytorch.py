@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.clients import split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation, Ragged

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS, NO_CODE, Catalogue
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Domain, Federation
 from coterie.data.partitions.by_client import IID

@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.download import DatasetSpec, opened
 from coterie.data.scale import Scale

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 from coterie.data.federation import Domain, Federation, Ragged
 from coterie.data.partitions.dealing import Ints, held_out
 from coterie.data.partitions.mixture import Pattern, halves, parts, weights

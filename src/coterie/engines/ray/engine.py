@@ -25,9 +25,8 @@ from coterie.client.memory import Memory
 from coterie.core.compute import HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.naming import client_name
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.chunks import CHUNKS_PER_WORKER, make_chunks
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, restrict

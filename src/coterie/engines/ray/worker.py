@@ -21,8 +21,7 @@ from torch import Tensor
 
 from coterie.client.answers import Answer, ClientTasks, FitAnswer, VisitResult
 from coterie.client.runner import TaskRunner
-from coterie.core.allocation.buffers import MODEL, BufferPool
-from coterie.core.allocation.heap import keep_memory
+from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.codec import TYPES
 from coterie.core.compute import Compute, be_deterministic
 from coterie.core.model import Model

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.core.adapters import merge
-from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
 from coterie.core.objective import AnyLoss
+from coterie.core.parts import merge
 from coterie.core.references import Mix, Own, walk
+from coterie.core.tables import number_of
 from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale, TargetScale
-from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.registry import ClientRegistry
 from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
 from coterie.training.inference import cluster_of, network, network_of
 from coterie.training.result import Result

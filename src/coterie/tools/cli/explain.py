@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def explain(
     """
     import sys
 
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     result = load(run, trust=tuple(trust or ()))
     found = result.explain(as_written(result.known.names, client))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def export(
     import json
     import sys
 
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     if (cluster is not None) + all_ + (client is not None) > 1:
         raise CoterieError("--cluster, --all and --client exclude one another; write one", code="option-conflict")

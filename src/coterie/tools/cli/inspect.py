@@ -174,7 +174,7 @@ def to_json(found: Inspection, commands: Sequence[str]) -> dict[str, Any]:
         "expected_error": {
             "one_model": errors.one,
             "clusters": errors.clusters,
-            "personal": errors.personal,
+            "personal": found.personal_error,
             "local": errors.local,
         },
         "risks": list(found.risks),

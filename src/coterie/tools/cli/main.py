@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
-from coterie.core.processes import end_with_parent, import_from_here_last
-from coterie.core.termination import exit_code, interruptible
+from coterie.core.processes import end_with_parent, exit_code, import_from_here_last, interruptible
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     bench,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import cell
+from coterie.core.text import cell
 from coterie.tools.report.record import RunRecord
 from coterie.training.result import Result
 

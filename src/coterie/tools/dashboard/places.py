@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import short
+from coterie.core.text import short
 from coterie.tools.dashboard.downloads import formats
 from coterie.tools.dashboard.markdown import to_html
 from coterie.tools.report import reading

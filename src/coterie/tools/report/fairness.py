@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.fairness import AgainstLocal, against_local
+from coterie.core.metrics import AgainstLocal, against_local
 from coterie.tools.report import reading, tables
 from coterie.tools.report.record import RunRecord
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 from coterie.tools.report.figures_style import COLOURS, Theme, blank, colour, plain, symbol, thin
 from coterie.tools.report.reading import Floats, Ints
 from coterie.tools.report.record import RunRecord

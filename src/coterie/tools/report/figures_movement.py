@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.formatting import listing
+from coterie.core.text import listing
 from coterie.tools.report.figures_curves import large_clusters
 from coterie.tools.report.figures_style import OTHERS, Theme, area, blank, colour, plain, see_through, thin
 from coterie.tools.report.movement import KINDS, Happening, busiest, clustered, happenings, moves_by_round

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.core.formatting import listing
+from coterie.core.text import listing
 from coterie.tools.report.figures_curves import LOG, NAMES, Score, spans_decades
 from coterie.tools.report.figures_style import (
     OTHERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.core.formatting import listing
+from coterie.core.text import listing
 from coterie.tools.report.figures import Picture
 from coterie.tools.report.figures_style import Theme, bar_marker, blank, percent, plain
 from coterie.tools.report.page import single

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.core.formatting import short
+from coterie.core.text import short
 from coterie.tools.report.fairness import NEEDS_LOCAL
 from coterie.tools.report.figures_cost import Reason, in_bytes, missing_reasons
 from coterie.tools.report.figures_style import percent

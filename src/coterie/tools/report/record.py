@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.tools.report import reading, tables
 from coterie.tools.report.tables import Absence as Absence
 from coterie.tools.report.tables import Clients as Clients

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.fairness import worst_decile
+from coterie.core.metrics import worst_decile
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
 from coterie.training import round_format
