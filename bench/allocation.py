@@ -24,7 +24,7 @@ from torch import nn
 
 import coterie
 from coterie import ByClient, Federation, Fit, Local, Model
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core import allocation
 from coterie.core.allocation import BufferPool, keep_memory
 from coterie.core.references import All

@@ -27,9 +27,9 @@ from coterie.core.compute import one_thread
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
-from coterie.engines.factory import make_engine
-from coterie.engines.ray.models import RayModels
+from coterie.engines.ray.engine import RayModels
 from coterie.methods.contract import Method
 from coterie.training.ask import RoundAsk
 from coterie.training.build import named_model

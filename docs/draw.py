@@ -13,7 +13,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import coterie
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.references import All
 from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Visit

@@ -168,7 +168,7 @@ def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:
     """Clients that have a cluster, and what the method compares of their models after one more visit."""
     from coterie.core.compute import one_thread
     from coterie.core.tasks import Fit
-    from coterie.engines.factory import local_of
+    from coterie.engines.choose import local_of
 
     state = result.placed
     assert isinstance(state, Clusters)

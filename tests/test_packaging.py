@@ -37,9 +37,9 @@ EXTRAS = {
     "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "core/pretrained.py": {"torchvision", "transformers"},
-    "tools/dashboard": {"dashboard"},
     "tools/cli/api.py": {"serve"},
-    "tools/cli/dashboard.py": {"dashboard"},
+    "tools/report/live.py": {"report", "dashboard"},
+    "tools/cli/report.py": {"report", "dashboard"},
     "tools/experiments": {"sweep"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},
 }

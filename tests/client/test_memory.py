@@ -14,7 +14,7 @@ import torch
 
 import coterie
 from conftest import raises, vector
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.allocation import LARGE, SMALL, held, on_disk, room
 from coterie.training.result import Result
 
@@ -173,7 +173,7 @@ def test_personal_models_in_files_are_trained_and_saved_like_those_in_memory(
     monkeypatch.setattr("coterie.core.allocation.SMALL", 1)
 
     def found(limit: int) -> Result[Any]:
-        monkeypatch.setattr("coterie.client.memory.room", lambda: limit)
+        monkeypatch.setattr("coterie.client.contract.room", lambda: limit)
         out = tmp_path / str(limit)
         run = partial(coterie.run, coterie.Ditto(lam=0.5), data, engine=engine, workers=workers, out=out)
         run(rounds=2, participation=0.5, checkpoint_every=1)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import coterie
 from conftest import PAPERS, few
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, walk
 from coterie.core.tables import ByClient

@@ -19,7 +19,7 @@ import toys
 
 import coterie
 from conftest import PAPERS, few, raises
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.codec import pack
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick

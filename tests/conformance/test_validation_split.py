@@ -8,7 +8,7 @@ import torch
 import toys
 
 from coterie import Evaluate, Model
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.references import All
 from coterie.core.tasks import Evaluated
 from coterie.data.federate import with_validation

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import toys
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.compute import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model, loss_of

@@ -20,8 +20,8 @@ from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
 from coterie.data.federation import Federation, Samples, Split
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
-from coterie.engines.factory import make_engine
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.training.ask import RoundAsk

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import raises, vector
-from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
+from coterie.client.contract import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
 from coterie.core.codec import TYPES, pack, unpack
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick, Posterior

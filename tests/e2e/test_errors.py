@@ -20,7 +20,7 @@ from torch import nn
 
 import coterie
 from conftest import few, raises
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import ByClient

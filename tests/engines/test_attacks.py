@@ -7,8 +7,7 @@ from torch import Tensor
 
 from conftest import raises
 from coterie import Attack, AttackView, Lie, Local
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory, Moment
 from coterie.core.references import Best
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Fit, Fitted, Score, Scored

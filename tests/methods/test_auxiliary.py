@@ -13,9 +13,9 @@ from torch import nn
 import coterie
 from conftest import UNTOLD, column, linear, make_federation, raises, vector
 from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, Model, StoCFL
-from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.references import All, Pick
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import ByClient

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import coterie
 from conftest import UNTOLD, few
 from coterie import CFL, IFCA, Composed, Federation, FedGroup, FeSEM, Local, Model, StoCFL, WeCFL
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.codec import pack
 from coterie.core.compute import one_thread
 from coterie.core.registry import METHODS, NO_CODE

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer, FedRep, Local, LocalOnly, Model
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.clustering.averaging import Weighting
 from coterie.core.parts import Section
 from coterie.core.references import All, Best, Own, Personal

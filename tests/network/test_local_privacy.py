@@ -14,7 +14,7 @@ import torch
 from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
-from coterie.client.answers import FitAnswer, Moment, VisitResult
+from coterie.client.contract import FitAnswer, Moment, VisitResult
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tables import Roster

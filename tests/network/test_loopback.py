@@ -15,8 +15,7 @@ from torch import nn
 
 import coterie
 from conftest import UNTOLD, linear, make_federation, raises, vector
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory, Moment
 from coterie.core.codec import pack
 from coterie.core.compute import one_thread
 from coterie.core.local import Local

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick, Row
 from coterie.core.tables import ByClient

@@ -13,7 +13,7 @@ from local_transport import LocalTransport, groups, transport_of
 
 import coterie
 from conftest import few
-from coterie.client.answers import FitAnswer
+from coterie.client.contract import FitAnswer
 from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
 from coterie.core.tables import ByClient

@@ -12,8 +12,7 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, vector
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory, Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
 from coterie.core.tables import ByClient

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
 from coterie.core.model import channels_last
 from coterie.core.settings import Kind, explained, explained_call
@@ -608,8 +607,7 @@ class Federation:
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        said = described_in_0_1(Federation.describe(self), self.note)
-        return f"{said}, checksum {self.checksum():08x}"
+        return f"{Federation.describe(self)}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

@@ -11,8 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
-from coterie.client.memory import Memory
+from coterie.client.contract import DescribeAnswer, EvaluateAnswer, FitAnswer, Memory, ScoreAnswer
 from coterie.core.errors import CoterieError
 from coterie.core.processes import Interruption
 from coterie.core.tasks import Evaluate, Task

@@ -28,8 +28,8 @@ from filelock import FileLock
 from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import Tensor
 
-from coterie.client.answers import Answer, FitAnswer, VisitResult
-from coterie.client.resolve import Resolver
+from coterie.client.contract import Answer, FitAnswer, VisitResult
+from coterie.client.visit import Resolver
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files

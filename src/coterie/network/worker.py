@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
 from coterie.core.compute import HOST, Compute, determinism, one_thread, own_random_numbers
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError

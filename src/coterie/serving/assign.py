@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
 from coterie.core.settings import explained

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.tasks import Evaluated

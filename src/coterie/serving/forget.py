@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files, write_durably, writing
 from coterie.core.settings import explained, explained_call

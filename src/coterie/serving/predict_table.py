@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.settings import explained

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.objective import sample_losses

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.clustering.aggregators import Robust
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError

@@ -15,9 +15,8 @@ from coterie.core.model import Model
 from coterie.core.processes import Interruption
 from coterie.core.tables import Clients
 from coterie.data.federation import Federation
-from coterie.engines.auto import Sizes
+from coterie.engines.choose import Sizes, chosen, local_of, make_engine
 from coterie.engines.contract import Engine, device_of
-from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
 from coterie.training.adversaries import attacked, hostile_clients, poisoned

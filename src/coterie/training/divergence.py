@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.client.answers import FitAnswer, Moment
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import FitAnswer, Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError, DivergedError
 from coterie.core.local import Local
 from coterie.core.model import Model
@@ -20,8 +20,8 @@ from coterie.core.tables import Clients
 from coterie.core.tasks import Fit
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
+from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.factory import local_of
 from coterie.engines.screening import SMALLEST, Outlier
 from coterie.training.checks import SPLITS
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.client.choices import Keeps, chosen
-from coterie.client.data import ClientDataSource
+from coterie.client.contract import ClientDataSource
+from coterie.client.visit import Keeps, chosen
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
 from coterie.core.tasks import Evaluated

@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.choices import needs_data, settled
-from coterie.client.data import ClientData
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import ClientData
+from coterie.client.visit import TaskRunner, needs_data, settled
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.model import as_network

@@ -28,8 +28,8 @@ from coterie.core.settings import explained, explained_call, settings_from
 from coterie.core.tasks import Fit, Fitted
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
+from coterie.engines.choose import EngineName, local_of
 from coterie.engines.contract import Engine, Missing
-from coterie.engines.factory import EngineName, local_of
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import Halves
 from coterie.training.ask import RoundAsk

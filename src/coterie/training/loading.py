@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model

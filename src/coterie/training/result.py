@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model

@@ -15,8 +15,8 @@ from coterie.core.errors import ArgumentError, CoterieError
 from coterie.core.registry import ANY_CODE
 from coterie.core.settings import explained_call, settings_from
 from coterie.data.federation import Federation
+from coterie.engines.choose import EngineName
 from coterie.engines.contract import Engine
-from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble

@@ -26,7 +26,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.clustering import server_optimizers
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, check_run_files, make_directory, sync_directory, write_durably, writing

@@ -17,8 +17,8 @@ from coterie.core.metrics import Summary
 from coterie.core.tables import Clients
 from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
+from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.factory import local_of
 from coterie.training.commonest import Commonest
 from coterie.training.events import RoundDone
 from coterie.training.following import changes_in

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.references import Mix, Pick, vectors_of, walk
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored

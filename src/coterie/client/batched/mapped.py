@@ -15,9 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from coterie.client.batched.plan import make_plan, steps_of
-from coterie.client.training import LocalTraining, TrainingResult
-from coterie.client.updates import Proximal, initial_state
+from coterie.client.training import LocalTraining, Proximal, TrainingResult, initial_state, make_plan, steps_of
 from coterie.core.allocation import BufferPool
 from coterie.core.compute import own_random_numbers
 from coterie.core.model import Replica

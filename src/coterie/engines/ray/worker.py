@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.client.answers import Answer, ClientTasks, FitAnswer, VisitResult
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import Answer, ClientTasks, FitAnswer, VisitResult
+from coterie.client.visit import TaskRunner
 from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.codec import TYPES
 from coterie.core.compute import Compute, be_deterministic

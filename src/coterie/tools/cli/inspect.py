@@ -97,7 +97,7 @@ def show(found: Inspection, commands: Sequence[str], html: Path | None, as_json:
 
     if html is not None:
         from coterie.tools.cli.report import write_page
-        from coterie.tools.report.inspection_page import render
+        from coterie.tools.report.figures_inspection import render
 
         write_page(html, render(found, commands))
     if as_json:

@@ -23,7 +23,6 @@ from coterie.tools.cli import (
     certs,
     client,
     compare,
-    dashboard,
     data,
     explain,
     init,
@@ -158,7 +157,7 @@ for command in (
     *(placing.clusters, placing.assign, placing.predict),
     *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
-    *(dashboard.dashboard, http_api.api),
+    *(report.dashboard, http_api.api),
     *(server.server, client.client, certs.certs),
 ):
     app.command()(command)
