@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from coterie.engines.attacks import Attack as Attack
     from coterie.engines.attacks import AttackView as AttackView
     from coterie.engines.attacks import Lie as Lie
+    from coterie.insight.explain import Explanation as Explanation
+    from coterie.insight.inspect import Inspection as Inspection
+    from coterie.insight.inspect import inspect as inspect
     from coterie.methods.cam import CAM as CAM
     from coterie.methods.cam import CFLCAM as CFLCAM
     from coterie.methods.cam import IFCACAM as IFCACAM
@@ -128,12 +131,9 @@ if TYPE_CHECKING:
     from coterie.training.events import RunEnded as RunEnded
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
-    from coterie.training.explanation import Explanation as Explanation
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
-    from coterie.training.inspection import Inspection as Inspection
-    from coterie.training.inspection import inspect as inspect
     from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
@@ -208,11 +208,11 @@ _HOME = {
         "Snapshot",
     ),
     "coterie.training.privacy.settings": ("Privacy",),
-    "coterie.training.explanation": ("Explanation",),
+    "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
-    "coterie.training.inspection": ("Inspection", "inspect"),
+    "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),
     "coterie.training.result": ("Result",),

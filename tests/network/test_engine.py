@@ -56,6 +56,7 @@ def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
         seed=settings.seed,
         participation=settings.participation,
         evaluate_every=settings.evaluate_every,
+        aggregator=settings.aggregator,
         engine="sequential",
     )
 

@@ -29,7 +29,7 @@ from coterie.training.privacy.ledger import Spent
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
-    from coterie.training.explanation import Explanation
+    from coterie.insight.explain import Explanation
     from coterie.training.exported import ExportedModel
     from coterie.training.following import Following
     from coterie.training.inference import Served
@@ -197,7 +197,7 @@ class Result(Generic[State]):
 
         client: its number, or its name. Without the clients' data only the clusters' models are compared.
         """
-        from coterie.training.explanation import explain
+        from coterie.insight.explain import explain
 
         return explain(self, client)
 
