@@ -34,7 +34,7 @@ EXTRAS = {
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
     "serving/table_files.py": {"parquet"},
-    "training/privacy/accountant.py": {"privacy"},
+    "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "core/pretrained.py": {"torchvision", "transformers"},
     "tools/cli/api.py": {"serve"},
