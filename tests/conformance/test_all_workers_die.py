@@ -14,7 +14,7 @@ import toys
 
 from coterie.client.contract import Moment
 from coterie.core.tasks import All, Fit, Local
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.contract import Visit
 
 HERE = os.getpid()

@@ -23,8 +23,7 @@ from coterie.client.contract import Moment
 from coterie.core.codec import pack
 from coterie.core.tables import ByClient
 from coterie.core.tasks import All, Evaluate, Evaluated, Fit, Fitted, Local, Mix, Pick, Task
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Samples
 from coterie.engines.contract import Missing, Visit
 from coterie.layers.contract import Round, Stack
 from coterie.layers.dropout import dropouts

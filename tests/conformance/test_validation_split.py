@@ -10,7 +10,7 @@ import toys
 from coterie import Evaluate, Model
 from coterie.client.contract import Moment
 from coterie.core.tasks import All, Evaluated
-from coterie.data.validation_split import with_validation
+from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 
 

@@ -12,7 +12,7 @@ from coterie.client.contract import Moment
 from coterie.core.compute import one_thread
 from coterie.core.model import Model, loss_of
 from coterie.core.tasks import All, Fit, Local
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 

@@ -23,7 +23,7 @@ from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.tasks import All, Fit, Fitted, Local
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.ray.engine import ActorResources, NodeModels, Ray, RayModels, join

@@ -18,8 +18,8 @@ import coterie
 from coterie import CoterieError, Federation, Local
 from coterie.core.registry import NO_CODE
 from coterie.core.tasks import All, Evaluate, Fit
-from coterie.data.datasets.digits import Digits
-from coterie.data.partitions.clusterwise import Rotated
+from coterie.data.partitions.by_cluster import Rotated
+from coterie.data.sets.images import Digits
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential

@@ -72,7 +72,7 @@ from coterie.core.tasks import (
     walk,
 )
 from coterie.data.federation import Federation, Split
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 Outputs: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 
