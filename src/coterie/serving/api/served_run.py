@@ -21,7 +21,7 @@ from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
@@ -79,7 +79,7 @@ class Assignment:
 class ServedRun:
     """One state of a run. Nothing of it changes but caches and kept newcomers; a reload makes another one."""
 
-    def __init__(self, result: Result[Any], limits: Limits) -> None:
+    def __init__(self, result: Result[Any], limits: ApiLimits) -> None:
         self.result, self.limits = result, limits
         self._ready = ReadyNetworks(result.model, limits.networks * 1_000_000, limits.places)
         self._newcomers: dict[str, Served] = {}
