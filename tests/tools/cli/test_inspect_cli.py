@@ -24,7 +24,7 @@ PLACE = {"client", "name", "samples", "cluster", "margin", "runner_up", "typical
 
 @pytest.fixture(autouse=True)
 def fewer_resamples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("coterie.training.inspection.MANY", 10)
+    monkeypatch.setattr("coterie.insight.inspect.MANY", 10)
     monkeypatch.chdir(tmp_path)
 
 

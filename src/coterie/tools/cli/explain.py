@@ -11,7 +11,7 @@ from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
-    from coterie.training.explanation import Explanation
+    from coterie.insight.explain import Explanation
 
 
 def explain(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -30,13 +31,13 @@ from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.choose import EngineName, local_of
 from coterie.engines.contract import Engine, Missing
+from coterie.insight.contrast import DEVIATIONS, SHARE, Contrast, contrast, contrasts, percent
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import Halves
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import AnyModel, as_model
 from coterie.training.commonest import only_class
-from coterie.training.contrast import Contrast, contrasts
 from coterie.training.job import Job
 from coterie.training.settings import Settings
 
@@ -143,8 +144,6 @@ class Inspection:
         return client_name(self.names, client)
 
     def __str__(self) -> str:
-        from coterie.training.inspection_words import answer
-
         return "\n".join(answer(self))
 
 
@@ -197,7 +196,7 @@ def inspect_clients(
             CoterieWarning,
             stacklevel=2,
         )
-    ask = RoundAsk(job.engine, asked, job.settings.seed, 0, keep=False, names=clients.names)
+    ask = RoundAsk(job.stack, asked, job.settings.seed, 0, kind="probe", names=clients.names)
     start = All(job.model.init(generator(job.settings.seed, Purpose.INIT)))
     local = local if local.lr != "auto" else local_of(job.method)  # with the rate that was found when it was assembled
     replies: list[Fitted] = ask(_tasks(start, local, steps, min(SKETCH, job.model.parameters)))
@@ -349,3 +348,157 @@ def _places(look: _Look, labels: Tensor, names: tuple[str, ...] | None) -> tuple
         )
         for i, client in enumerate(look.ids.tolist())
     )
+
+
+NAMED = 8  # clients in a list
+SURE = 0.9  # a share of resamples that is called clear
+
+
+def answer(found: Inspection) -> list[str]:
+    """The answer, what it rests on, what it is worth, and what follows."""
+    return [*_headline(found), *_measured(found), *_clients(found), expected(found)]
+
+
+def _headline(found: Inspection) -> Iterator[str]:
+    many, spread = len(found.places), found.resampled
+    share = spread.share(found.k)
+    sure = f"{percent(share)} of bootstrap resamples agree"
+    if found.verdict == "alike":
+        yield f"The {many} clients look alike: one model serves them all ({sure})."
+        by = f"{percent(-spread.r2)} worse" if spread.r2 < 0 else f"no more than {percent(spread.r2)} better"
+        yield f"Two clusters would predict a client's other half {by} than one (R2 {_interval(found)})."
+        if _seen(found):
+            least = f"by {_relative(found)} of what clients have in common"
+            yield f"Clusters would have been seen if they differed {least}."
+        else:
+            yield "Their updates are all but zero, so nothing could differ: there may be nothing to learn here."
+    elif found.verdict == "unknown":
+        samples = statistics.median(place.samples for place in found.places)
+        yield f"Too few samples per client to tell (median {samples:g}): the two halves of a client agree too little."
+        least = f"by less than {_relative(found)} of what clients have in common" if _seen(found) else "by any amount"
+        yield f"No clusters were seen, but clusters that differ {least} would not be seen either."
+    elif found.verdict == "weak":
+        yield f"The {many} clients differ, but not clearly in clusters."
+        better = f"predict a client's other half {percent(spread.r2)} better than one"
+        yield f"{found.k} clusters would {better} (R2 {_interval(found)}; {sure})."
+        if found.doubtful:
+            yield f"{len(found.doubtful)} of the {many} would lie between two of them: they differ by degrees."
+    elif found.verdict == "individual":
+        yield f"Hardly two of the {many} clients are alike: {found.k} clusters, fewer than three clients in each."
+        yield f"They predict a client's other half {percent(spread.r2)} better than one (R2 {_interval(found)})."
+    else:
+        if share >= SURE:
+            yield f"The {many} clients form {found.k} clusters ({sure})."
+        else:
+            yield f"The {many} clients form clusters, but how many is not clear: {found.k} here, {_range(found)}."
+        yield f"They predict a client's other half {percent(spread.r2)} better than one (R2 {_interval(found)})."
+        yield f"Clients in each cluster: {', '.join(map(str, found.sizes))}."
+
+
+def _measured(found: Inspection) -> Iterator[str]:
+    shown = found.variances
+    share = shown.share
+    yield (
+        f"Of the differences between clients' updates {percent(share)} are real, the rest is sampling noise; "
+        f"updates of {found.depth} local step{'s' * (found.depth != 1)} were used"
+        + (f" (tried: {', '.join(str(d.steps) for d in found.depths)})." if len(found.depths) > 1 else ".")
+    )
+    if len(found.places) + len(found.small) + len(found.missing) < found.clients:
+        yield f"{len(found.places):,} of {found.clients:,} clients, drawn at random, were asked."
+    if found.small:
+        yield f"Not measured, with fewer than {FEWEST} training samples: {_listed(found, found.small)}."
+    if found.missing:
+        first = found.missing[0]
+        yield f"{len(found.missing)} did not answer; {first.who}: {first.reason}."
+
+
+def _clients(found: Inspection) -> Iterator[str]:
+    if found.k == 1 or found.verdict in ("individual", "weak"):
+        return
+    alone = [place.client for place in found.places if place.alone]
+    if found.doubtful:
+        yield (
+            f"Doubtful, less than {CLEAR:g} deviations of noise from another cluster: "
+            f"{_listed(found, [place.client for place in found.doubtful])}."
+        )
+    else:
+        sure = found.resampled.share(found.k) >= SURE
+        who = "Nobody is doubtful" if sure else f"If there are {found.k} clusters, it is clear who is in which"
+        yield f"{who}: all are at least {_least(found.places)} deviations of noise from another cluster."
+    if alone:
+        yield f"Alone in a cluster: {_listed(found, alone)}."
+
+
+def expected(found: Inspection) -> str:
+    """What each kind of model can be expected to give."""
+    errors = found.variances.errors
+    if errors.one <= 0:
+        return "What models of different kinds would give cannot be estimated: updates do not differ at all."
+    parts = [("one model", errors.one)]
+    parts += [(f"{found.k} cluster models", errors.clusters)] if found.k > 1 else []
+    parts += [("personal models", found.personal_error), ("each client alone", errors.local)]
+    said = ", ".join(f"{name} {_ratio(value / errors.one)}" for name, value in parts)
+    return (
+        f"Estimate, not accuracy: the error of the update that a client gets, {found.depth} local steps from a random "
+        f"model, where one model is 100: {said}. Clients that only have other shares of labels count as different, "
+        "though one model may serve them."
+    )
+
+
+def compared(found: Inspection) -> list[str]:
+    """What distinguishes the clusters, a line each, and what that means; nothing where it was not asked for."""
+    if found.contrasts is None or found.k == 1:
+        return []
+    classes = [d for one in found.contrasts for d in one.labels if not d.deviations]
+    others = [d for one in found.contrasts for d in (*one.labels, *one.inputs)]
+    labels = max((abs(d.here - d.everywhere) for d in classes), default=0.0) >= SHARE
+    inputs = max((abs(d.deviations) for d in others), default=0.0) >= DEVIATIONS
+    if labels and not inputs:
+        meaning = "The clusters have different shares of labels; one model may serve them, so compare with fedavg."
+    elif not labels and not inputs:
+        meaning = "Labels and inputs are much the same everywhere: the clusters differ in how the two go together."
+    else:
+        meaning = f"The clusters have different inputs{' and different shares of labels' if labels else ''}."
+    return [*(contrast(one) for one in found.contrasts), meaning]
+
+
+def _listed(found: Inspection, clients: Sequence[int]) -> str:
+    """Clients by name, as many as are read."""
+    shown = ", ".join(found.who(client) for client in clients[:NAMED])
+    return shown + (f" and {len(clients) - NAMED} more" if len(clients) > NAMED else "")
+
+
+def _range(found: Inspection) -> str:
+    """The numbers of clusters that nine of ten resamples show."""
+    numbers, total = list[int](), 0.0
+    for k, share in found.resampled.counts:
+        numbers.append(k)
+        total += share
+        if total >= SURE:
+            break
+    return f"{min(numbers)} to {max(numbers)} in {percent(SURE)} of bootstrap resamples"
+
+
+def _interval(found: Inspection) -> str:
+    spread = found.resampled
+    return f"{spread.r2:.2f}, 95 % interval {spread.low:.2f} to {spread.high:.2f}"
+
+
+def _ratio(value: float) -> str:
+    return f"{100 * value:.0f}" if value < 100 else "over 9,999"
+
+
+def _seen(found: Inspection) -> bool:
+    return found.visible is not None and math.isfinite(found.visible) and found.variances.common > 0
+
+
+def _relative(found: Inspection) -> str:
+    """The least difference that would be seen, as a length, relative to that of the common update."""
+    if not _seen(found) or found.visible is None:
+        return "any multiple"
+    return percent(math.sqrt(found.visible / found.variances.common))
+
+
+def _least(places: Sequence[Place]) -> str:
+    known = [place.margin for place in places if place.margin is not None]
+    return f"{math.floor(10 * min(known)) / 10:g}" if known and math.isfinite(min(known)) else "many"

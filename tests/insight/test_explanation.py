@@ -12,7 +12,7 @@ import coterie
 from conftest import raises
 from coterie import IFCA
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.training.explanation import Explanation
+from coterie.insight.explain import Explanation
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(8))
 

@@ -11,9 +11,9 @@ import torch
 import coterie
 from conftest import raises
 from coterie.core.tasks import Fitted
-from coterie.training import inspection
-from coterie.training.inspection import Inspection
-from coterie.training.inspection_words import answer, compared, contrast, expected
+from coterie.insight import inspect as inspection
+from coterie.insight.contrast import contrast
+from coterie.insight.inspect import Inspection, answer, compared, expected
 
 NAMES = tuple(f"ward {chr(97 + i)}" for i in range(16))
 Clients = list[tuple[np.ndarray, np.ndarray]]
@@ -128,7 +128,7 @@ def test_what_distinguishes_clusters_is_told_only_if_asked(four: Inspection) -> 
 
 def test_contrasts_by_hand() -> None:
     """Cluster 0: labels 0 0 1, inputs 0 0 3. Cluster 1: label 1, input 1. All: half of each label, inputs of mean 1."""
-    from coterie.training.contrast import contrasts
+    from coterie.insight.contrast import contrasts
 
     x = [np.array([[0.0], [0.0], [3.0], [9.0]], dtype=np.float32), np.array([[1.0], [9.0]], dtype=np.float32)]
     y = [np.array([0, 0, 1, 0]), np.array([1, 0])]
@@ -145,7 +145,7 @@ def test_contrasts_by_hand() -> None:
 
 def test_what_a_contrast_means(four: Inspection) -> None:
     """These clusters have other rules, but the same labels and inputs. The largest difference speaks."""
-    from coterie.training.contrast import Contrast, Difference
+    from coterie.insight.contrast import Contrast, Difference
 
     assert compared(four)[-1].endswith("the clusters differ in how the two go together.")
     assert compared(four)[0] == "Cluster 0: labels and inputs as everywhere."
@@ -284,7 +284,7 @@ def test_nothing_is_kept_and_the_same_seed_gives_the_same_answer() -> None:
 def test_weak_differences_are_called_so() -> None:
     """The interval of R2 reaches below 0."""
     rng = np.random.default_rng(0)
-    from coterie.training.inspection import _inspection, _Look  # the rule itself, on updates made here
+    from coterie.insight.inspect import _inspection, _Look  # the rule itself, on updates made here
 
     true = np.where(np.arange(12) % 2, 0.9, -0.9)[:, None] * np.eye(1, 6)
     a, b = (torch.from_numpy(true + rng.normal(size=(12, 6))) for _ in range(2))

@@ -11,6 +11,7 @@ import numpy as np
 from coterie.clustering.halves import Floats
 from coterie.data.federation import Federation
 
+SHARE, DEVIATIONS = 0.1, 0.25  # differences of a label's share, and of a mean, that are called so
 SHOWN = 3  # differences of labels, and of inputs, of each cluster
 
 
@@ -102,3 +103,33 @@ def _input_names(federation: Federation, many: int) -> list[str]:
     if math.prod(shape) != many:
         return [f"input {i}" for i in range(many)]
     return [f"input {', '.join(map(str, place))}" for place in np.ndindex(*shape)]
+
+
+# ------------------------------------------------------------------------------------------------- in words
+
+
+def contrast(found: Contrast) -> str:
+    """What distinguishes a cluster, in a line."""
+    return f"Cluster {found.cluster}: {differences(found) or 'labels and inputs as everywhere'}."
+
+
+def differences(found: Contrast) -> str:
+    """What a cluster has more or less of than everybody; differences that are too small to matter are left out."""
+    labels = "; ".join(_label(one) for one in found.labels if _tells(one))
+    inputs = "; ".join(f"{one.what} {one.deviations:+.2f} deviations" for one in found.inputs if _tells(one))
+    return "; ".join(([labels] if labels else []) + ([f"inputs: {inputs}"] if inputs else []))
+
+
+def _tells(one: Difference) -> bool:
+    return abs(one.deviations) >= DEVIATIONS if one.deviations else abs(one.here - one.everywhere) >= SHARE
+
+
+def _label(one: Difference) -> str:
+    if one.deviations:
+        return f"{one.what} {one.deviations:+.2f} deviations"
+    return f"{one.what} {percent(one.here)} (all: {percent(one.everywhere)})"
+
+
+def percent(value: float) -> str:
+    """A share as people read it."""
+    return f"{100 * value:.0f} %"

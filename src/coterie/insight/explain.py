@@ -20,8 +20,8 @@ from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.data.partitions.natural import TOO_FEW
 from coterie.engines.sequential import Sequential
+from coterie.insight.contrast import Contrast, contrasts, differences
 from coterie.training.ask import RoundAsk
-from coterie.training.contrast import Contrast, contrasts
 from coterie.training.inference import cluster_of
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _losses(result: Result[Any], federation: Federation, score: Score, client: i
     ids = torch.tensor(sorted({client, *known[::step]}))
     engine = Sequential(result.model, federation)
     engine.memory = result.memory  # a section that stays with clients; only read, as nothing is kept
-    ask = RoundAsk(engine, ids, result.settings.seed, 0, keep=False)
+    ask = RoundAsk(engine, ids, result.settings.seed, 0, kind="probe")
     with one_thread():
         reply: Scored = ask(score)
     if client not in reply.ids:
@@ -246,8 +246,6 @@ def _ordered(ids: Tensor, distance: Tensor, client: int) -> list[tuple[int, floa
 
 
 def _words(found: Explanation) -> Iterator[str]:
-    from coterie.training.inspection_words import differences
-
     who, many = _called(found.client, found.name), len(found.scores)
     others = found.sizes[found.cluster] - 1 if found.cluster < len(found.sizes) else 0
     if not many:
