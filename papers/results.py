@@ -44,6 +44,7 @@ LATER: Mapping[str, Any] = {
     "styles": None,
     "mix": False,
     "opposed": True,
+    "clustered": "known",  # of CLoVE
 }
 # Options that matter only for clients that join after the first round, with their earlier value.
 COMING_LATER: Mapping[str, Any] = {"join": "nearest"}

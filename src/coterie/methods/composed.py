@@ -321,8 +321,7 @@ class Composed(Grouping):
         """Represent and cluster, where it is time to; train; average what is together."""
         by_number = self.representation != "losses" and not self.by_cosine and self.threshold is None
         if self.k == "auto" and by_number and cohort.round >= self.first:
-            found = state.means.numel() > 0
-            k = len(state.centers) if found else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            k = K(self.k).settled(state, self.local, cohort, ask)
             return dataclasses.replace(self, k=k).round(state, cohort, ask)
         enough = self.when == "every" or not K(self.k).too_few(cohort)
         clustering = enough and not state.done and cohort.round >= self.first
