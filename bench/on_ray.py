@@ -49,7 +49,7 @@ def federation(clients: int) -> Federation:
     for _ in range(clients):
         y = rng.integers(0, 10, 60)
         arrays.append((prototypes[y] + rng.normal(0, 1, (60, 1, 28, 28)).astype(np.float32), y))
-    return Federation.from_arrays(arrays, outputs=10)
+    return Federation.from_arrays(arrays, outputs=10, standardise=False)
 
 
 @dataclass

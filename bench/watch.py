@@ -36,10 +36,12 @@ def on_synthetic(repetitions: int, method: Any) -> None:
     for seed in range(repetitions):
         rng = np.random.default_rng([seed, 1])
         groups = [i % 3 for i in range(30)]
-        run = coterie.run(method, Federation.from_arrays(synthetic(rng, groups, 60)), "linear", rounds=8, seed=seed)
+        run = coterie.run(
+            method, Federation.from_arrays(synthetic(rng, groups, 60), standardise=False), "linear", rounds=8, seed=seed
+        )
         for i, (moved, new) in enumerate(cases):
             now = [(group + (client < moved)) % 3 for client, group in enumerate(groups)]
-            data = Federation.from_arrays(synthetic(rng, now, new))
+            data = Federation.from_arrays(synthetic(rng, now, new), standardise=False)
             called[i] += coterie.watch(run, data, alpha=ALPHA).drifts
     for (moved, new), count in zip(cases, called, strict=True):
         name = type(method).__name__
@@ -60,7 +62,7 @@ def on_digits(repetitions: int) -> None:
             for i, rows in enumerate(order[:, part]):
                 x = np.rot90(images[rows], i % 4 + (i < turned), (1, 2))
                 arrays.append((x.reshape(len(rows), -1).copy(), labels[rows]))
-            return Federation.from_arrays(arrays, outputs=10)
+            return Federation.from_arrays(arrays, outputs=10, standardise=False)
 
         run = coterie.run(WeCFL(k=4, local=LOCAL), clients(slice(53), 0), "linear", rounds=10, seed=seed)
         for i, turned in enumerate(cases):

@@ -114,7 +114,7 @@ class MadeUp(Workload):
             x, y = rng.normal(size=(40, 1, 16, 16)), rng.integers(4, size=40)
             x[:, 0, 0, 0] += 3 * y  # what there is to learn
             arrays.append(((-x if clustered and client % 2 else x).astype(np.float32), y))
-        return Federation.from_arrays(arrays, outputs=4, seed=SEED)
+        return Federation.from_arrays(arrays, outputs=4, seed=SEED, standardise=False, standardise_y=False)
 
 
 QUICK = {

@@ -12,7 +12,7 @@ FILLS = ("#e3f2ef", "#d3eae5", "#fff3d9", "#fde9c4", "#e4ebfb", "#d7e1f7", "#f3e
 LAYERS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("tools", "command line, report, dashboard, experiments, trackers"),),
     (("serving", "life after training: place, predict, export, HTTP, drift"),),
-    (("network", "real clients: protocol, server, client, flower, security"), ("testing", "for your own method")),
+    (("network", "real clients: messages, engine, worker, flower"), ("testing", "for your own method")),
     (("training", "a run: round loop, sampling, evaluation, run directory, result"),),
     (("engines", "how visits reach clients: sequential, workers, batched, ray"),),
     (("methods", "one paper, one file"), ("client", "what runs at a client")),

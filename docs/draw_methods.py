@@ -96,7 +96,7 @@ def regressions(truth: Sequence[Sequence[float]], clients: int = 24, seed: int =
     for client in range(clients):
         x = rng.normal(size=(int(rng.integers(12, 120)), 2))
         made.append((x, x @ np.array(truth[client % len(truth)]) + rng.normal(scale=0.7, size=len(x))))
-    return coterie.Federation.from_arrays(made, task="regression", seed=1)
+    return coterie.Federation.from_arrays(made, task="regression", seed=1, standardise=False, standardise_y=False)
 
 
 def watched(method: Any, data: coterie.Federation, rounds: int, **more: Any) -> tuple[list[RoundDone], Any]:
@@ -186,7 +186,7 @@ def cam() -> None:
         made.append(
             (x, 0.8 * x[:, 0] + (1.2 if client % 2 else -1.2) * (1 + 0.3 * x[:, 0]) + rng.normal(scale=0.35, size=40))
         )
-    data = coterie.Federation.from_arrays(made, task="regression", seed=1)
+    data = coterie.Federation.from_arrays(made, task="regression", seed=1, standardise=False, standardise_y=False)
     base = coterie.FeSEM(k=2, features="all", local=LOCAL)
     method = coterie.FeSEMCAM(base=base, warmup=10, warmup_by="global", local=LOCAL)
     warm, result = (coterie.run(method, data, Line, rounds=n, engine="sequential") for n in (10, 25))
@@ -219,7 +219,7 @@ def fedsoft() -> None:
         x = rng.normal(size=(120, 2))
         source = (rng.uniform(size=120) > share).astype(int)
         made.append((x, (x * truth[source]).sum(1) + rng.normal(scale=0.3, size=120)))
-    data = coterie.Federation.from_arrays(made, task="regression", seed=1)
+    data = coterie.Federation.from_arrays(made, task="regression", seed=1, standardise=False, standardise_y=False)
     _, result = watched(coterie.FedSoft(k=2, local=LOCAL), data, 25)
     u = result.state.u.at(torch.arange(len(shares)))[:, :2].double().numpy()
     first = 0 if np.corrcoef(u[:, 0], shares)[0, 1] > 0 else 1

@@ -12,7 +12,7 @@ from coterie.client.answers import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Row
 from coterie.core.tasks import Evaluate, Fit, Score
-from coterie.network.protocol.messages import (
+from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,
     Hello,
@@ -22,7 +22,7 @@ from coterie.network.protocol.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, WireError, encode
+from coterie.network.wire import EncodedTensor, Limits, Payload, WireError, encode
 
 SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
 

@@ -28,6 +28,8 @@ OWN_FILES = ("medmnist",)  # data sets whose files are read by their own readers
 DIGITS = 6  # significant, in what is kept
 # Options that are newer than stored outcomes, with the value at which they change nothing.
 LATER: Mapping[str, Any] = {
+    "standardise": "auto",  # of an npz file: the images of the tables stay as they were
+    "standardise_y": "auto",
     "drift": True,  # of Halves
     "size_unit": "samples",
     "update_bound": 10.0,

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -96,7 +97,8 @@ def sources(words: Sequence[str]) -> Sources:
                 "for example uci-har=har.npz,client=subject",
                 code="option-invalid",
             )
-        found[name] = {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
+        as_the_set_is: dict[str, Any] = {"standardise": False, "standardise_y": False}
+        found[name] = as_the_set_is | {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
     return found
 
 

@@ -211,7 +211,7 @@ def make_federation(clients: int = 4, samples: int = 10, seed: int = 0) -> Feder
     for cluster in truth:
         x = rng.normal(size=(samples, 2))
         arrays.append((x, ((x[:, 0] > 0) != bool(cluster)).astype(np.int64)))
-    return Federation.from_arrays(arrays, truth=truth, outputs=2, seed=seed)
+    return Federation.from_arrays(arrays, truth=truth, outputs=2, seed=seed, standardise=False)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 import typer
 import yaml
 
-from coterie.network.security.certificates import server_files
+from coterie.network.certificates import server_files
 from coterie.tools.cli.client import client
 from coterie.tools.cli.server import server
 
@@ -204,8 +204,8 @@ def test_compose_makes_only_the_certificates_that_are_missing(compose: Any, tmp_
 
 
 def test_the_try_out_has_data_and_a_configuration(compose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coterie.network.client.data import own_data
-    from coterie.network.server.config import read
+    from coterie.network.client_data import own_data
+    from coterie.network.config import read
     from coterie.training.build import build_method
 
     monkeypatch.syspath_prepend(str(HOME))
@@ -346,7 +346,7 @@ def test_the_charts_commands_are_understood() -> None:
 
 
 def test_the_charts_configuration_is_one(tmp_path: Path) -> None:
-    from coterie.network.server.config import read
+    from coterie.network.config import read
 
     (tmp_path / "config.yaml").write_text(named(rendered({}), "ConfigMap", "fl-coterie")["data"]["config.yaml"])
     assert read(tmp_path / "config.yaml").method.params == {"k": 2}

@@ -30,7 +30,7 @@ EXTRAS = {
     "data/bridges/flower.py": {"flower-datasets"},
     "engines/ray": {"ray"},
     "network/flower": {"flower"},
-    "network/security": {"flower"},
+    "network/certificates.py": {"flower"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
     "serving/row_files.py": {"parquet"},

@@ -103,9 +103,9 @@ if TYPE_CHECKING:
     from coterie.methods.server_optimized import FedAvgM as FedAvgM
     from coterie.methods.stocfl import StoCFL as StoCFL
     from coterie.methods.wecfl import WeCFL as WeCFL
-    from coterie.network.client.saved_model import ClientModel as ClientModel
-    from coterie.network.client.saved_model import load_client_model as load_client_model
-    from coterie.network.load_any import load as load
+    from coterie.network.client_model import ClientModel as ClientModel
+    from coterie.network.client_model import load_client_model as load_client_model
+    from coterie.network.server import load as load
     from coterie.serving.assign import Placement as Placement
     from coterie.serving.assign import Placements as Placements
     from coterie.serving.assign import assign as assign
@@ -188,8 +188,8 @@ _HOME = {
     "coterie.methods.personal": ("IFCAPersonal", "Personalised"),
     "coterie.methods.stocfl": ("StoCFL",),
     "coterie.methods.wecfl": ("WeCFL",),
-    "coterie.network.client.saved_model": ("ClientModel", "load_client_model"),
-    "coterie.network.load_any": ("load",),
+    "coterie.network.client_model": ("ClientModel", "load_client_model"),
+    "coterie.network.server": ("load",),
     "coterie.serving.assign": ("Placement", "Placements", "assign"),
     "coterie.serving.cluster_report": ("ClusterReport", "clusters"),
     "coterie.serving.forget": ("Forgotten", "forget"),

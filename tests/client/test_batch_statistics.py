@@ -29,7 +29,7 @@ def images(clients: int, samples: int = 6) -> Federation:
     for client in range(clients):
         x = (rng.normal(size=(samples, 1, 8, 8)) * (1 + client % 5) + 3 * (client % 7)).astype(np.float32)
         arrays.append((x, rng.integers(0, 3, samples)))
-    return Federation.from_arrays(arrays, outputs=3, test=0.5)
+    return Federation.from_arrays(arrays, outputs=3, test=0.5, standardise=False)
 
 
 def by_hand(model: Model, theta: Tensor, x: Tensor) -> Tensor:

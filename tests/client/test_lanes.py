@@ -226,7 +226,7 @@ def test_a_lone_sample_without_a_variance_is_named_by_torch() -> None:
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
     model = Model.of(network)
     x, y = np.ones((1, 1, 3, 3), np.float32), np.zeros(1, np.int64)
-    federation = Federation.from_arrays([(x, y, x, y)], outputs=2)
+    federation = Federation.from_arrays([(x, y, x, y)], outputs=2, standardise=False, standardise_y=False)
     call = ClientTasks(0, (Fit(All(model.init(np.random.default_rng(0))), Local(batch=1)),), {})
     for runner in (TaskRunner(model), BatchedTaskRunner(model)):
         (found,) = runner.visit_all([call], federation, Moment(0, 0, 0))

@@ -147,7 +147,7 @@ def test_other_networks_are_left_alone() -> None:
 def test_runs_agree_and_processes_change_no_bits() -> None:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(9 + c, 20)).astype(np.float32), rng.integers(0, 3, 9 + c)) for c in range(6)]
-    federation = Federation.from_arrays(arrays, outputs=3)
+    federation = Federation.from_arrays(arrays, outputs=3, standardise=False, standardise_y=False)
     method = coterie.FedProx(mu=0.1, local=Local(epochs=2, batch=4, lr=0.05))
     settings: Any = {"rounds": 2, "model": "linear"}
     plain = coterie.run(method, federation, **settings, engine="sequential")

@@ -25,7 +25,7 @@ def images(clients: int = 6) -> Federation:
     rng = np.random.default_rng(0)
     sizes = [9 + client for client in range(clients)]
     arrays = [(rng.normal(size=(n, 1, 9, 9)).astype(np.float32), rng.integers(0, 3, n)) for n in sizes]
-    return Federation.from_arrays(arrays, outputs=3)
+    return Federation.from_arrays(arrays, outputs=3, standardise=False)
 
 
 ENGINES: tuple[tuple[Literal["sequential", "batched"], int | None], ...] = (("sequential", None), ("batched", 1))

@@ -38,7 +38,7 @@ def arrays() -> list[tuple[Tensor, ...]]:
 
 def toy() -> Federation:
     """Sixteen clients of two kinds."""
-    return Federation.from_arrays(arrays(), truth=TRUTH, groups=[f"kind {kind}" for kind in TRUTH])
+    return Federation.from_arrays(arrays(), truth=TRUTH, groups=[f"kind {kind}" for kind in TRUTH], standardise=False)
 
 
 def linear() -> nn.Module:

@@ -78,7 +78,7 @@ def arrays(task: Literal["classification", "regression"] = "classification") -> 
 
 def toy(task: Literal["classification", "regression"] = "classification") -> Federation:
     """Ten clients of unequal size in two clusters that no single linear model can serve."""
-    return Federation.from_arrays(arrays(task), truth=TRUTH, groups=GROUPS)
+    return Federation.from_arrays(arrays(task), truth=TRUTH, groups=GROUPS, standardise=False, standardise_y=False)
 
 
 Fault = Callable[[int, str, Samples], Samples]

@@ -18,7 +18,7 @@ from conftest import linear, make_federation, raises
 from coterie.core import files
 from coterie.core.errors import CoterieError
 from coterie.core.files import LineLog
-from coterie.network.client.state_store import DirectoryStore
+from coterie.network.client_state import DirectoryStore
 from coterie.training.checkpoint import load_newest
 from coterie.training.round_history import missing_rounds, read
 from coterie.training.run_directory import read_history

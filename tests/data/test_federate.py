@@ -100,7 +100,9 @@ class Halves:
     def __call__(self, data: Dataset, rng: np.random.Generator) -> Federation:
         x, y, half = data.x.numpy(), data.y.numpy(), len(data.y) // 2
         hands = [(x[:half], y[:half]), (x[half:], y[half:])]
-        return Federation.from_arrays(hands if rng.random() < 0.5 else hands[::-1], outputs=data.classes)
+        return Federation.from_arrays(
+            hands if rng.random() < 0.5 else hands[::-1], outputs=data.classes, standardise=False
+        )
 
 
 @dataclass(frozen=True)

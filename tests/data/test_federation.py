@@ -135,7 +135,7 @@ Y = np.arange(10) % 3
 
 
 def test_own_data_is_split_without_loss() -> None:
-    made = Federation.from_arrays([(X, Y), (X + 100, Y)], test=0.3, truth=[0, 1])
+    made = Federation.from_arrays([(X, Y), (X + 100, Y)], test=0.3, truth=[0, 1], standardise=False)
     for client, shift in enumerate((0, 100)):
         (x, y), (x_test, y_test) = made.samples(client, "train"), made.samples(client, "test")
         assert (len(y), len(y_test)) == (7, 3)
@@ -149,7 +149,8 @@ def test_own_data_is_split_without_loss() -> None:
 
 
 def test_own_data_may_come_split() -> None:
-    made = Federation.from_arrays([(X[:4], Y[:4], X[4:5], Y[4:5]), (X[5:7], Y[5:7], X[7:], Y[7:])])
+    parts = [(X[:4], Y[:4], X[4:5], Y[4:5]), (X[5:7], Y[5:7], X[7:], Y[7:])]
+    made = Federation.from_arrays(parts, standardise=False)
     assert made.samples(0, "train")[0][:, 0].tolist() == [0, 2, 4, 6]
     assert made.samples(0, "test")[0][:, 0].tolist() == [8]
     assert made.samples(1, "train")[0][:, 0].tolist() == [10, 12]

@@ -242,7 +242,9 @@ def test_a_device_without_doubles_trains(engine: str, local: Local) -> None:
 def test_a_regression_without_doubles() -> None:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(12, 2)).astype(np.float32), 50 + 9 * rng.normal(size=12)) for _ in range(4)]
-    data = Federation.from_arrays(arrays, task="regression").standardised()
+    data = Federation.from_arrays(arrays, task="regression", standardise=False, standardise_y=False).prepared(
+        targets=True
+    )
     here = coterie.run("fedavg", data, "linear", rounds=2, device="cpu")
     with sham.without_doubles():
         there = coterie.run("fedavg", data, "linear", rounds=2, device="sham")

@@ -62,7 +62,7 @@ def federation(notes: Path | None = None) -> Federation:
     for client in range(CLIENTS):
         x = torch.from_numpy(rng.normal(size=(24 + client, 4))).float()
         clients.append((x, ((x[:, 0] > 0) != bool(client % 2)).long()))
-    plain = Federation.from_arrays(clients, truth=[c % 2 for c in range(CLIENTS)])
+    plain = Federation.from_arrays(clients, truth=[c % 2 for c in range(CLIENTS)], standardise=False)
     if notes is None:
         return plain
     return Watched(**{f.name: getattr(plain, f.name) for f in dataclasses.fields(Federation)}, notes=notes)

@@ -40,12 +40,12 @@ def cut_uploads(mark: Path) -> None:
 
 def client(server: str, key: str, data: str, state: str) -> None:
     """As `coterie client`."""
-    from coterie.network.client.data import own_data
-    from coterie.network.client.state_store import DirectoryStore
-    from coterie.network.client.worker import ClientWorker
+    from coterie.network.certificates import client_files
+    from coterie.network.client_data import own_data
+    from coterie.network.client_state import DirectoryStore
     from coterie.network.flower import processes
     from coterie.network.flower.supernode import ServerConnection, run_client
-    from coterie.network.security.certificates import client_files
+    from coterie.network.worker import ClientWorker
 
     def say(line: str) -> None:
         print(line, flush=True)

@@ -19,8 +19,8 @@ import watchman
 
 import coterie
 from coterie.data.federation import Federation
-from coterie.network.client.data import own_data
-from coterie.network.server.config import read
+from coterie.network.client_data import own_data
+from coterie.network.config import read
 from coterie.training.build import build_method
 from coterie.training.result import Result
 
@@ -180,7 +180,7 @@ def in_process(folder: Path, names: tuple[str, ...], words: list[str], out: Path
         one = own_data(str(folder / f"{name}.npz"))
         (x, y), (x_test, y_test) = one.samples(0, "train"), one.samples(0, "test")
         parts.append((x, y, x_test, y_test))
-    federation = Federation.from_arrays(parts, outputs=10)
+    federation = Federation.from_arrays(parts, outputs=10, standardise=False)
     settings = config.settings
     return coterie.run(
         *(build_method(config), federation, config.model.name),

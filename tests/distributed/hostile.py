@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coterie.network.client.data import own_data
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
+from coterie.network.certificates import client_files
+from coterie.network.client_data import own_data
+from coterie.network.client_state import DirectoryStore
 from coterie.network.flower.supernode import ServerConnection, run_client
-from coterie.network.protocol.messages import VisitReply, read_as_server
-from coterie.network.protocol.wire import EncodedTensor, Payload, encode
-from coterie.network.security.certificates import client_files
+from coterie.network.messages import VisitReply, read_as_server
+from coterie.network.wire import EncodedTensor, Payload, encode
+from coterie.network.worker import ClientWorker
 
 
 class Hostile(ClientWorker):

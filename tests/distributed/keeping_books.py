@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+from coterie.network.config import read
 from coterie.network.flower.superlink import ServerEndpoint, serve
-from coterie.network.server.config import read
 from coterie.training.config import read_file
 from coterie.training.events import Event, RoundDone
 

@@ -31,7 +31,7 @@ def take_for_cuda() -> None:
 
 def client() -> None:
     """The command."""
-    from coterie.network.client.worker import ClientWorker
+    from coterie.network.worker import ClientWorker
     from coterie.tools.cli.main import main
 
     sham.register()

@@ -20,11 +20,10 @@ from flwr.proto.runtime_pb2 import PullAppMessagesRequest, PullAppMessagesRespon
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 from flwr.supercore.task_identity import TaskIdentity
 
-from coterie.network.flower import grid_transport
-from coterie.network.flower.grid_transport import CUT_OFF, FlowerTransport
-from coterie.network.flower.records import TYPE, to_records
-from coterie.network.protocol.wire import EncodedTensor, Limits, Payload
-from coterie.network.transport import NoReply, Outgoing
+from coterie.network.engine import NoReply, Outgoing
+from coterie.network.flower import transport
+from coterie.network.flower.transport import CUT_OFF, TYPE, FlowerTransport, to_records
+from coterie.network.wire import EncodedTensor, Limits, Payload
 
 pytestmark = pytest.mark.distributed
 
@@ -95,7 +94,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> SuperLink:
         monkeypatch.setattr(TaskIdentity, name, value)
     clock: Any = SimpleNamespace(now=0.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(grid_transport, "time", clock)
+    monkeypatch.setattr(transport, "time", clock)
     return SuperLink(clock=clock)
 
 

@@ -12,11 +12,11 @@ pytest.importorskip("flwr")
 import httpx
 
 from coterie.core.errors import CoterieError
+from coterie.network import certificates
 from coterie.network.audit import AuditLog
 from coterie.network.flower import processes
 from coterie.network.flower.internals import ListNodesRequest
 from coterie.network.flower.superlink import ServerEndpoint, SuperLink, check_guard, running_superlink
-from coterie.network.security import certificates
 
 pytestmark = pytest.mark.distributed
 # A launcher that leaves the guard out, as if a release of Flower no longer called what we replace.

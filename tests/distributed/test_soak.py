@@ -28,8 +28,8 @@ from federation import Stage, write_digits
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.client.data import own_data
-from coterie.network.server.config import read
+from coterie.network.client_data import own_data
+from coterie.network.config import read
 from coterie.training.assembly import Run
 from coterie.training.build import as_model, build_method
 from coterie.training.events import Event
@@ -155,7 +155,7 @@ def replay(stage: Stage, lines: dict[int, dict[str, list[int]]]) -> Path:
     for name in names:
         one = own_data(str(stage.path / f"{name}.npz"))
         parts.append((*one.samples(0, "train"), *one.samples(0, "test")))
-    federation = Federation.from_arrays(parts, outputs=10)
+    federation = Federation.from_arrays(parts, outputs=10, standardise=False)
 
     def there(done: int) -> list[int]:
         line = lines.get(min(done + 1, ROUNDS), {"answered": [0], "missing": []})

@@ -15,7 +15,7 @@ import yaml
 
 import coterie
 from conftest import raises
-from coterie.network.server.config import read as network_read
+from coterie.network.config import read as network_read
 from coterie.training.build import build, build_method, resolved
 from coterie.training.config import read
 

@@ -308,7 +308,9 @@ class Sliced:
 
 def federation() -> coterie.Federation:
     rng = np.random.default_rng(0)
-    return coterie.Federation.from_arrays([(rng.normal(size=(12, 3)), rng.integers(0, 2, 12)) for _ in range(4)])
+    return coterie.Federation.from_arrays(
+        [(rng.normal(size=(12, 3)), rng.integers(0, 2, 12)) for _ in range(4)], standardise=False, standardise_y=False
+    )
 
 
 @pytest.mark.parametrize("method", [coterie.FedAvg(), coterie.WeCFL(k=2), coterie.IFCA(k=2), Sliced()], ids=repr)

@@ -96,7 +96,7 @@ def toy(clients: int = 16, clusters: int = 4, samples: int = 20, seed: int = 0, 
         y = (kind + client % clusters) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
     truth = [client % clusters for client in of or range(clients)]
-    return Federation.from_arrays(hands, truth=truth, outputs=4)
+    return Federation.from_arrays(hands, truth=truth, outputs=4, standardise=False)
 
 
 def described() -> Federation:
@@ -108,7 +108,7 @@ def described() -> Federation:
         x = (3 * np.eye(8)[2 * (client % 4) + kind] + 0.3 * rng.normal(size=(26, 8))).astype(np.float32)
         y = (kind + client) % 4
         hands.append((x[6:], y[6:], x[:6], y[:6]))
-    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4)
+    return Federation.from_arrays(hands, truth=[client % 4 for client in range(16)], outputs=4, standardise=False)
 
 
 def suited(name: str) -> Federation:

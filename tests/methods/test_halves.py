@@ -357,7 +357,9 @@ def test_a_trial_that_is_under_way_says_what_serves_meanwhile() -> None:
 def test_a_run_that_ends_within_a_trial_warns_and_more_rounds_decide(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = [rng.normal(size=(40, 2)).astype(np.float32) for _ in range(8)]
-    data = coterie.Federation.from_arrays([(one, (one[:, i % 2] > 0).astype(np.int64)) for i, one in enumerate(x)])
+    data = coterie.Federation.from_arrays(
+        [(one, (one[:, i % 2] > 0).astype(np.int64)) for i, one in enumerate(x)], standardise=False, standardise_y=False
+    )
     result = coterie.run(Halves(local=Local(epochs=5, lr=0.3)), data, "linear", rounds=3, out=tmp_path / "run")
     (warning,) = (text for text in result.warnings if "on trial" in text)
     assert warning.endswith("serve; more rounds decide it (coterie run --resume DIR --more ROUNDS)")

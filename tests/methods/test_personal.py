@@ -49,7 +49,7 @@ def points(clients: int = 4, seed: int = 0) -> Federation:
         x = rng.normal(size=(13 + 4 * client, 3)).astype(np.float32)
         y = (x[:, 0] > 0).astype(np.int64) ^ (client % 2)
         hands.append((x[5:], y[5:], x[:5], y[:5]))
-    return Federation.from_arrays(hands, outputs=2, truth=[client % 2 for client in range(clients)])
+    return Federation.from_arrays(hands, outputs=2, truth=[client % 2 for client in range(clients)], standardise=False)
 
 
 def run(method: Method[Any], build: Any = mlp, rounds: int = 4, **more: Any) -> tuple[Any, dict[str, Tensor]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from coterie.data.federation import Federation
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.wire import Payload
-from coterie.network.transport import NoReply, Outgoing
+from coterie.network.client_state import DirectoryStore
+from coterie.network.engine import NoReply, Outgoing
+from coterie.network.wire import Payload
+from coterie.network.worker import ClientWorker
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -64,7 +64,9 @@ class LocalTransport:
 def worker(number: int, arrays: Arrays, folder: Path) -> ClientWorker:
     """Client `number`'s worker; names sort as numbers do."""
     name = f"c{number:02d}"
-    return ClientWorker(name, lambda: Federation.from_arrays([arrays], outputs=3), DirectoryStore(folder / name))
+    return ClientWorker(
+        name, lambda: Federation.from_arrays([arrays], outputs=3, standardise=False), DirectoryStore(folder / name)
+    )
 
 
 def transport_of(clients: Sequence[Arrays], folder: Path) -> LocalTransport:

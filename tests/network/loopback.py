@@ -11,7 +11,7 @@ from coterie.client.memory import Memory
 from coterie.client.runner import TaskRunner
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
-from coterie.network.protocol.messages import (
+from coterie.network.messages import (
     PROTOCOL,
     ModelSpec,
     Refusal,
@@ -22,7 +22,7 @@ from coterie.network.protocol.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.protocol.wire import Payload, encode
+from coterie.network.wire import Payload, encode
 from coterie.training.traffic import down
 
 PLAN = ModelSpec("linear", "{}", (2,), 2, "cross_entropy", 1)  # the loopback's clients have their model already

@@ -11,15 +11,15 @@ from local_transport import Arrays, LocalTransport, groups, transport_of, worker
 
 from conftest import raises
 from coterie.data.federation import Federation
+from coterie.network import engine as engine_module
 from coterie.network.audit import AuditEntry
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.messages import PROTOCOL, ClientInfo, Refusal, read_as_client
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry, describe_kinds
-from coterie.network.server.config import read
-from coterie.network.server.engine import NetworkEngine
-from coterie.network.server.run import train_with_clients
+from coterie.network.client_state import DirectoryStore
+from coterie.network.config import read
+from coterie.network.engine import NetworkEngine
+from coterie.network.messages import PROTOCOL, ClientInfo, Refusal, read_as_client
+from coterie.network.registry import ClientRegistry, describe_kinds
+from coterie.network.server import train_with_clients
+from coterie.network.worker import ClientWorker
 from coterie.training.events import Event, RoundDone
 
 ABOUT = ClientInfo(PROTOCOL, "ha", 30, 10, (3,), "classification", 2, "1.0", "age, region=north, region=south")
@@ -78,7 +78,7 @@ def test_waiting_for_clients_of_one_kind_is_said_and_ends_with_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter(range(0, 10_000, 3))
-    monkeypatch.setattr("coterie.network.server.engine.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("coterie.network.engine.time.monotonic", lambda: float(next(clock)))
     transport, said = transport_of(groups(2), tmp_path), list[str]()
     transport.workers[102] = twice_as_wide(2, groups(3)[2], tmp_path)
     settings = read(None, [*WORDS, "network.clients=3", "network.patience=9"]).network
@@ -142,7 +142,9 @@ def test_a_node_without_a_registered_key_is_sent_nothing(tmp_path: Path) -> None
 
 def test_with_keys_a_client_that_fails_is_written_down_under_its_keys_name(tmp_path: Path) -> None:
     transport, noted = transport_of(groups(3), tmp_path / "clients"), list[AuditEntry]()
-    empty = Federation.from_arrays([groups(1)[0], groups(1)[0]], outputs=3)  # of two clients: an error
+    empty = Federation.from_arrays(
+        [groups(1)[0], groups(1)[0]], outputs=3, standardise=False, standardise_y=False
+    )  # of two clients: an error
     transport.workers[102] = ClientWorker("zoe", lambda: empty, DirectoryStore(tmp_path / "zoe"))
     transport.keys = {100 + i: f"key {i}" for i in range(3)}
     names = {f"key {i}": f"hospital-{i}" for i in range(3)}

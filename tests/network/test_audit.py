@@ -21,13 +21,13 @@ from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit
 from coterie.network import audit as module
+from coterie.network import certificates
+from coterie.network import engine as engine_module
 from coterie.network.audit import AuditEntry, AuditLog, Throttled
-from coterie.network.protocol.per_client import check_answers
-from coterie.network.security import certificates
-from coterie.network.security.key_files import check_not_shared, check_private, private_files
-from coterie.network.server import engine as engine_module
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.certificates import check_not_shared, check_private, private_files
+from coterie.network.config import read
+from coterie.network.messages import check_answers
+from coterie.network.server import train_with_clients
 from coterie.training.events import Event, RoundDone
 
 

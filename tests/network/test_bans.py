@@ -14,21 +14,21 @@ from local_transport import LocalTransport, groups, transport_of
 from conftest import raises
 from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.tasks import Score
-from coterie.network.protocol.messages import (
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.messages import (
     ClientInfo,
     Hello,
     Refusal,
     VisitReply,
     VisitRequest,
+    check_answers,
     read_as_client,
     read_as_server,
 )
-from coterie.network.protocol.per_client import check_answers
-from coterie.network.protocol.wire import Payload, encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.registry import ClientRegistry
+from coterie.network.server import train_with_clients
+from coterie.network.wire import Payload, encode
 from coterie.training.result import Result
 
 WORDS = ("method=fedavg", "model=linear", "network.clients=6", "local.epochs=2", "local.batch=8", "local.lr=0.2")

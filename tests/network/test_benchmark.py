@@ -16,10 +16,10 @@ from conftest import raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
+from coterie.network import engine as exchange_module
+from coterie.network import worker as desk_module
 from coterie.network.benchmark import Load, Trial, Wire, spread_over, try_out
-from coterie.network.client import worker as desk_module
-from coterie.network.server import exchange as exchange_module
-from coterie.network.server.engine import NetworkEngine
+from coterie.network.engine import NetworkEngine
 from coterie.tools.cli import main
 from coterie.tools.cli.bench import app
 from coterie.training.config import read

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.network.client.data import own_data
+from coterie.network.client_data import own_data
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from local_transport import transport_of
 
 import sham
 from coterie.core.compute import HOST, Compute
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.config import read
+from coterie.network.server import train_with_clients
 from coterie.training.result import Result
 
 if not sham.register():

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from conftest import raises
-from coterie.network.protocol.messages import PROTOCOL, ClientInfo
-from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.messages import PROTOCOL, ClientInfo
+from coterie.network.registry import ClientRegistry
 
 ABOUT = ClientInfo(PROTOCOL, "anna", 30, 10, (6,), "classification", 3, "1.0")
 

@@ -23,14 +23,13 @@ pytest.importorskip("starlette")
 import uvicorn
 import uvicorn.config
 
+from coterie.network import certificates
 from coterie.network import connections as module
 from coterie.network.audit import AuditEntry
 from coterie.network.connections import Connections, Listener, bound, most_open, place
 from coterie.network.flower import guard as guard_module
-from coterie.network.flower.guard import STRANGER, Guard
+from coterie.network.flower.guard import AT_ONCE, STRANGER, Guard, Rates
 from coterie.network.flower.launcher import close_silent_connections, limit_connections
-from coterie.network.flower.rates import AT_ONCE, Rates
-from coterie.network.security import certificates
 
 ONE, OTHER = "127.0.0.2", "127.0.0.3"  # two other machines, as far as the server can tell
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from conftest import raises
-from coterie.network.flower import discovery
-from coterie.network.flower.discovery import ServerConnection, find
-from coterie.network.security.certificates import ClientFiles
+from coterie.network.certificates import ClientFiles
+from coterie.network.flower import supernode as discovery
+from coterie.network.flower.supernode import ServerConnection, find
 
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # what TLS says to something that is not TLS
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "AGAIN", 0.001)
+    monkeypatch.setattr(discovery, "FIND_AGAIN", 0.001)
     monkeypatch.setattr(discovery, "LOOK", 0.5)
 
 
@@ -51,8 +51,8 @@ def listening(answer: Callable[[bytes], bytes]) -> Iterator[str]:
 
 
 def client_files(tmp_path: Path) -> ClientFiles:
-    from coterie.network.security.certificates import client_files as read
-    from coterie.network.security.certificates import provide
+    from coterie.network.certificates import client_files as read
+    from coterie.network.certificates import provide
 
     provide(tmp_path / "certs", ["localhost"], ["anna"])
     return read(tmp_path / "certs" / "clients" / "anna")

@@ -19,14 +19,13 @@ from conftest import UNTOLD, few, raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
 from coterie.engines.factory import local_of
-from coterie.network.protocol.messages import VisitReply, VisitRequest, read_as_client, read_as_server
-from coterie.network.protocol.wire import EncodedTensor, Payload, encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import ServerConfig, read
-from coterie.network.server.engine import VERSION
-from coterie.network.server.run import train_with_clients
-from coterie.network.transport import NoReply
+from coterie.network import engine as engine_module
+from coterie.network.config import ServerConfig, read
+from coterie.network.engine import VERSION, NoReply
+from coterie.network.messages import VisitReply, VisitRequest, read_as_client, read_as_server
+from coterie.network.registry import ClientRegistry
+from coterie.network.server import train_with_clients
+from coterie.network.wire import EncodedTensor, Payload, encode
 from coterie.training.build import build_method
 from coterie.training.events import Event, RoundDone
 from coterie.training.result import Result
@@ -47,7 +46,7 @@ def config(*words: str) -> ServerConfig:
 
 def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
     """The same run by the reference engine."""
-    federation = Federation.from_arrays(groups(clients), outputs=3)
+    federation = Federation.from_arrays(groups(clients), outputs=3, standardise=False)
     settings = made.settings
     return coterie.run(
         build_method(made),
@@ -268,7 +267,7 @@ def test_enough_ends_a_visit_early(tmp_path: Path) -> None:
 
 def test_patience_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 3))
-    monkeypatch.setattr("coterie.network.server.engine.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("coterie.network.engine.time.monotonic", lambda: float(next(clock)))
     with raises("clients-absent", match=r"network.patience: after 5 s only 2 of 6 clients"):
         train_with_clients(
             transport_of(groups(2), tmp_path / "clients"), config("network.patience=5"), tmp_path / "run"

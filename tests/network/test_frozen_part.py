@@ -16,13 +16,13 @@ import coterie
 from conftest import raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.messages import PROTOCOL, FrozenWanted, ModelSpec, VisitRequest, read_as_client
-from coterie.network.protocol.wire import encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network import engine as engine_module
+from coterie.network.client_state import DirectoryStore
+from coterie.network.config import read
+from coterie.network.messages import PROTOCOL, FrozenWanted, ModelSpec, VisitRequest, read_as_client
+from coterie.network.server import train_with_clients
+from coterie.network.wire import encode
+from coterie.network.worker import ClientWorker
 from coterie.training.build import build_method
 from coterie.training.tuned import Tuned
 from coterie.zoo import MLP
@@ -59,7 +59,7 @@ def requests(transport: LocalTransport) -> list[VisitRequest]:
 
 def in_process(words: tuple[str, ...], model: Any) -> coterie.Result[Any]:
     made = read(None, words)
-    federation = Federation.from_arrays(groups(CLIENTS), outputs=3)
+    federation = Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False, standardise_y=False)
     return coterie.run(build_method(made), federation, model, rounds=3, engine="sequential")
 
 

@@ -10,10 +10,10 @@ from local_transport import groups, transport_of
 import coterie
 from conftest import raises
 from coterie.data.federation import Federation
-from coterie.network.protocol.wire import Payload
-from coterie.network.server import run as server_run
-from coterie.network.server.config import read
-from coterie.network.server.run import inspect_with_clients
+from coterie.network import server as server_run
+from coterie.network.config import read
+from coterie.network.server import inspect_with_clients
+from coterie.network.wire import Payload
 
 WORDS = ("network.clients=8", "network.patience=5", "local.batch=8")
 
@@ -29,7 +29,7 @@ def test_it_asks_the_connected_clients_and_trains_nothing(tmp_path: Path, monkey
     assert (found.k, found.sizes) == (2, (4, 4))
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not kept  # no client keeps a state
-    data = Federation.from_arrays(clients, outputs=3)
+    data = Federation.from_arrays(clients, outputs=3, standardise=False)
     here = coterie.inspect(data, "linear", local=config.local)
     assert here.assignments == found.assignments
     assert here.resampled.r2 == pytest.approx(found.resampled.r2, rel=1e-4)

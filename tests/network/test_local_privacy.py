@@ -19,8 +19,10 @@ from coterie.core.cohort import Roster
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
-from coterie.network.client.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
-from coterie.network.protocol.messages import (
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
+from coterie.network.messages import (
     PROTOCOL,
     ModelSpec,
     Refusal,
@@ -29,10 +31,8 @@ from coterie.network.protocol.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.protocol.wire import encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.server import train_with_clients
+from coterie.network.wire import encode
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, epsilon_of
 from coterie.training.sampling import sample_cohort
 

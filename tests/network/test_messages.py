@@ -20,20 +20,20 @@ from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Ref, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
-from coterie.network.protocol.messages import (
+from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,
     Hello,
     ModelSpec,
     Refusal,
     VisitReply,
+    answer_limits,
     check_answers,
     check_name,
     read_as_client,
     read_as_server,
 )
-from coterie.network.protocol.per_client import answer_limits
-from coterie.network.protocol.wire import Limits, WireError, encode
+from coterie.network.wire import Limits, WireError, encode
 
 P = 4
 THETA = torch.ones(P)

@@ -20,7 +20,7 @@ def failed(*words: str) -> str:
 
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.network.flower.need.find_spec", lambda _: object())
+    monkeypatch.setattr("coterie.network.flower.internals.find_spec", lambda _: object())
 
 
 PRIVATE = ("privacy={epsilon: 8, evaluation: trusted}",)
@@ -61,7 +61,7 @@ def test_a_mistake_is_told_before_anything_starts(
 
 @pytest.mark.parametrize("command", [("server", "--insecure"), (*CLIENT, "--insecure", "--name", "a")])
 def test_without_flower_the_extra_is_named(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.network.flower.need.find_spec", lambda _: None)
+    monkeypatch.setattr("coterie.network.flower.internals.find_spec", lambda _: None)
     assert "pip install 'coterie[flower]'" in failed(*command)
 
 

@@ -10,7 +10,7 @@ from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick, Row
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Visit
-from coterie.network.protocol.per_client import for_client
+from coterie.network.messages import for_client
 
 IDS = torch.tensor([3, 8])
 CENTERS = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

@@ -18,12 +18,12 @@ from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
 from coterie.methods.fesem import FeSEM
-from coterie.network.protocol.messages import VisitReply, read_as_server
-from coterie.network.protocol.wire import Payload, encode
-from coterie.network.server import engine as engine_module
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.messages import VisitReply, read_as_server
+from coterie.network.registry import ClientRegistry
+from coterie.network.server import train_with_clients
+from coterie.network.wire import Payload, encode
 from coterie.training.build import build_method
 from coterie.training.result import Result
 
@@ -67,7 +67,7 @@ def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None
     server = served(tmp_path, *words)
     config = read(None, [*WORDS, *words])
     simulated = coterie.run(
-        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3), "linear"),
+        *(build_method(config), Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False), "linear"),
         rounds=3,
         engine="sequential",
         aggregator=config.aggregator,

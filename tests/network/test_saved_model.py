@@ -10,9 +10,9 @@ import pytest
 from local_transport import groups, transport_of
 
 from conftest import raises
-from coterie.network.client.saved_model import load_client_model
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.client_model import load_client_model
+from coterie.network.config import read
+from coterie.network.server import train_with_clients
 from coterie.training.events import Event, RoundDone
 
 WORDS = ["model.name=linear", "rounds=3", "local.steps=4", "local.batch=full", "local.lr=0.5", "network.clients=4"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import raises
-from coterie.network.client.state_store import DirectoryStore, next_version, remove_unused_versions, round_of
+from coterie.network.client_state import DirectoryStore, next_version, remove_unused_versions, round_of
 
 
 def value(number: float) -> dict[str, torch.Tensor]:

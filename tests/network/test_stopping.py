@@ -14,10 +14,10 @@ from local_transport import LocalTransport, groups, transport_of
 import coterie
 from coterie.core.codec import pack
 from coterie.core.termination import Terminated, exit_code, interruptible
-from coterie.network.protocol.wire import Payload
-from coterie.network.server import engine as engine_module
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network import engine as engine_module
+from coterie.network.config import read
+from coterie.network.server import train_with_clients
+from coterie.network.wire import Payload
 from coterie.training.run_directory import read_history
 
 CLIENTS = 3

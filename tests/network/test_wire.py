@@ -21,8 +21,8 @@ from coterie.core.codec import TYPES
 from coterie.core.decoder import DEPTH, fits
 from coterie.core.local import Local
 from coterie.core.references import Ref, Row
-from coterie.network.protocol.messages import TO_CLIENT
-from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, decode, encode
+from coterie.network.messages import TO_CLIENT
+from coterie.network.wire import EncodedTensor, Limits, Payload, decode, encode
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from visit_requests import request, set_at
 
 from conftest import examples
 from coterie.core.codec import TYPES
-from coterie.network.protocol.messages import TO_CLIENT
-from coterie.network.protocol.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
+from coterie.network.messages import TO_CLIENT
+from coterie.network.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
 
 SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
 JSON = st.recursive(
@@ -57,7 +57,7 @@ def survives(payload: Payload) -> None:
         return found
 
     tracemalloc.start()
-    with patch("coterie.network.protocol.wire.torch.empty", counted):
+    with patch("coterie.network.wire.torch.empty", counted):
         try:
             decode(payload, TO_CLIENT, SMALL)
         except WireError as error:

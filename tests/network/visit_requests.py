@@ -12,7 +12,7 @@ from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
-from coterie.network.protocol.messages import PROTOCOL, ModelSpec, VisitRequest
+from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest
 
 CENTERS = torch.arange(12.0).reshape(3, 4)
 

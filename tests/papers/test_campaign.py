@@ -220,7 +220,8 @@ def test_sources(tmp_path: Path) -> None:
     file.write_bytes(b"")
     assert sources([]) == {}
     found = sources([f"uci-har={file},client=subject,test=t"])
-    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"}}
+    as_the_set_is = {"standardise": False, "standardise_y": False}
+    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"} | as_the_set_is}
     for name, source in found.items():
         assert sources([room._word(name, source)]) == found
     for word in ("uci-har", f"uci-har={tmp_path / 'none.npz'}", f"uci-har={file},client", "", f"{file}"):

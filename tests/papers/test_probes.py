@@ -107,7 +107,12 @@ def test_stocfls_global_model_is_tested_on_all_kinds() -> None:
 def test_without_known_kinds_there_is_one() -> None:
     rng = np.random.default_rng(0)
     arrays = [(x := rng.normal(size=(10, 2)), (x[:, 0] > 0).astype(np.int64)) for _ in range(3)]
-    found = clusters_on_tests(wecfl(Federation.from_arrays(arrays, outputs=2), [RIGHT, WRONG], [0, 0, 1]), whole=False)
+    found = clusters_on_tests(
+        wecfl(
+            Federation.from_arrays(arrays, outputs=2, standardise=False, standardise_y=False), [RIGHT, WRONG], [0, 0, 1]
+        ),
+        whole=False,
+    )
     assert found["each"] == [1.0, 0.0]
 
 
@@ -296,7 +301,7 @@ def uneven() -> Federation:
     for labels in ([0, 0, 0, 1], [0, *[2] * 7]):
         x = np.zeros((len(labels), 2))
         arrays.append((x, np.array(labels), x, np.array(labels)))
-    return Federation.from_arrays(arrays, outputs=3)
+    return Federation.from_arrays(arrays, outputs=3, standardise=False, standardise_y=False)
 
 
 @pytest.mark.parametrize(("weigh", "accuracy"), [("equal", (0.75 + 0.875) / 2), ("train", (4 * 0.75 + 8 * 0.875) / 12)])

@@ -23,7 +23,7 @@ from conftest import few, raises
 from coterie import Federation, Local
 from coterie.core.errors import CoterieWarning
 from coterie.data.scale import Scale
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.serving.export import parity
 from coterie.serving.export.export import export_clusters
 from coterie.training.config import read
@@ -93,7 +93,7 @@ def test_a_regression_comes_in_the_units_of_its_targets(format: str, tmp_path: P
     for _ in range(4):
         x = rng.normal(50, 9, size=(20, 3)).astype(np.float32)
         arrays.append((x, (1e6 + 2000 * x[:, :1] - 700 * x[:, 1:2]).astype(np.float32)))
-    data = Federation.from_arrays(arrays, task="regression", standardise=True).standardised()
+    data = Federation.from_arrays(arrays, task="regression", standardise=True).prepared(targets=True)
     result = coterie.run(method("wecfl", Local(steps=20, batch=8, lr=0.1)), data, "mlp", rounds=3, seed=0)
     assert result.target_scale is not None
     made = result.export(tmp_path, client=0, format=format)

@@ -33,7 +33,9 @@ def federation(test: int = 0) -> Federation:
     for client, group in enumerate("001101"):
         x = rng.normal(size=(137 if client == GONE else 12, 2)).astype(np.float32)
         arrays.append((x, ((x[:, 0] > 0) != (group == "1")).astype(np.int64)))
-    return Federation.from_arrays(arrays, groups=list("001101"), truth=[0, 0, 1, 1, 0, 1], names=NAMES, test=0.25)
+    return Federation.from_arrays(
+        arrays, groups=list("001101"), truth=[0, 0, 1, 1, 0, 1], names=NAMES, test=0.25, standardise=False
+    )
 
 
 def method(name: str) -> Any:
@@ -204,7 +206,7 @@ def test_several_are_forgotten_one_after_another_and_clients_added(tmp_path: Pat
     coterie.forget(run, "Ada")
     rng = np.random.default_rng(3)
     x = rng.normal(size=(12, 2)).astype(np.float32)
-    new = Federation.from_arrays([(x, (x[:, 0] > 0).astype(np.int64))], names=("Gil",))
+    new = Federation.from_arrays([(x, (x[:, 0] > 0).astype(np.int64))], names=("Gil",), standardise=False)
     on = coterie.go_on(run, more=1, add=new, federation=data)
     assert on.clients.ids.tolist() == [1, 3, 4, 5, 6]
     coterie.forget(run, "Gil")
@@ -231,7 +233,7 @@ def test_an_abandoned_part_may_have_had_other_clients(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=(12, 2)).astype(np.float32)
     for name in ("Gil", "Hal"):  # both are client 6, Gil in what was abandoned
-        new = Federation.from_arrays([(x, (x[:, 0] > 0).astype(np.int64))], names=(name,))
+        new = Federation.from_arrays([(x, (x[:, 0] > 0).astype(np.int64))], names=(name,), standardise=False)
         coterie.go_on(run, more=1, add=new, federation=data)
         if name == "Gil":
             coterie.go_on(run, back_to=1, federation=data)

@@ -89,7 +89,9 @@ def test_warnings_of_the_run_are_caveats(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_regressions_have_errors_and_units() -> None:
     rng = np.random.default_rng(0)
     arrays = [(x, 40 + 3 * x[:, :1]) for x in rng.normal(size=(3, 20, 2)).astype(np.float32)]
-    data = coterie.Federation.from_arrays(arrays, task="regression").standardised()
+    data = coterie.Federation.from_arrays(arrays, task="regression", standardise=False, standardise_y=False).prepared(
+        targets=True
+    )
     result = coterie.run("fedavg", data, "linear", rounds=2)
     card = model_card(result)
     assert row(card, "task") == ["regression"]

@@ -39,7 +39,7 @@ def said_in(file: Path) -> list[dict[str, str]]:
 def by_hand() -> Result[Any]:
     """IFCA with two clusters of one input: logits (0, x ln 3) and (0, -x ln 3). Clients 0 and 1 have chosen 0 and 1."""
     data = [(np.array([[1.0], [-1.0]] * 5, dtype="float32"), np.array([1, 0] * 5) ^ flip) for flip in (0, 1)]
-    federation = Federation.from_arrays(data, names=["up", "down"])
+    federation = Federation.from_arrays(data, names=["up", "down"], standardise=False, standardise_y=False)
     result = coterie.run(IFCA(k=2, local=Local(steps=1)), federation, "linear", rounds=1, seed=0)
     up = torch.tensor([0.0, math.log(3), 0.0, 0.0])  # weights of both classes, then biases
     state = torch.stack([up, -up])

@@ -32,7 +32,9 @@ def samples(client: int) -> tuple[Any, Any]:
 
 @cache
 def result(name: str) -> Any:
-    clients = coterie.Federation.from_arrays([samples(c) for c in range(6)], names=[f"c{c}" for c in range(6)])
+    clients = coterie.Federation.from_arrays(
+        [samples(c) for c in range(6)], names=[f"c{c}" for c in range(6)], standardise=False
+    )
     return coterie.run(METHODS[name], clients, "linear", rounds=3)
 
 
@@ -68,7 +70,7 @@ def test_their_rows_are_predicted(name: str, tmp_path: Path) -> None:
 
 
 def test_methods_that_place_by_labels_still_ask_for_them(tmp_path: Path) -> None:
-    clients = coterie.Federation.from_arrays([samples(c) for c in range(6)])
+    clients = coterie.Federation.from_arrays([samples(c) for c in range(6)], standardise=False)
     plain = write(tmp_path / "plain.csv", False)
     for method in (coterie.WeCFL(k=2, local=LOCAL), coterie.PACFL(k=2, rank=1, classes=2, local=LOCAL)):
         done = coterie.run(method, clients, "linear", rounds=1)

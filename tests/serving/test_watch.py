@@ -34,7 +34,7 @@ def clients(groups: list[int], n: int, seed: int) -> list[tuple[Any, Any]]:
 
 
 def federation(groups: list[int], n: int = 60, seed: int = 0, names: Any = None) -> Federation:
-    return Federation.from_arrays(clients(groups, n, seed), names=names)
+    return Federation.from_arrays(clients(groups, n, seed), names=names, standardise=False, standardise_y=False)
 
 
 # --------------------------------------------------------------------------------------------------- the tests

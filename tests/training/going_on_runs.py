@@ -26,7 +26,9 @@ def federation(groups: str = "001101", seed: int = 0, names: tuple[str, ...] | N
     for group in groups:
         x = rng.normal(size=(12, 2)).astype(np.float32)
         arrays.append((x, ((x[:, 0] > 0) != (group == "1")).astype(np.int64)))
-    return Federation.from_arrays(arrays, truth=list(map(int, groups)), groups=list(groups), names=names)
+    return Federation.from_arrays(
+        arrays, truth=list(map(int, groups)), groups=list(groups), names=names, standardise=False
+    )
 
 
 def method(name: str) -> Method[Any]:

@@ -38,7 +38,7 @@ def mostly_zero(rng: Any, _: Any) -> int:
 def test_by_hand() -> None:
     x = np.zeros((4, 1), np.float32)
     parts: list[Any] = [(x, [0, 0, 0, 1], x[:2], [0, 1]), (x, [0, 1, 1, 0], x[:3], [1, 1, 0])]
-    data = coterie.Federation.from_arrays([tuple(map(np.asarray, part)) for part in parts])
+    data = coterie.Federation.from_arrays([tuple(map(np.asarray, part)) for part in parts], standardise=False)
     column = torch.tensor([0.0, 0.0])
     reply = Evaluated(torch.tensor([0, 1]), torch.tensor([2, 3]), column, column, column)
     found = commonest(data, reply, Settings(), "test")
@@ -64,7 +64,7 @@ def test_a_model_that_has_learnt_nothing_says_so_and_one_that_has_does_not(tmp_p
 
 
 def test_labels_that_are_all_the_same_are_said_before_and_after() -> None:
-    same = coterie.Federation.from_arrays(clients(lambda *_: 1))
+    same = coterie.Federation.from_arrays(clients(lambda *_: 1), standardise=False)
     assert only_class(same) == "1"
     (said,) = coterie.run(coterie.FedAvg(local=LOCAL), same, "linear", rounds=1).warnings
     assert said.startswith("all labels are '1': there is nothing to learn, and an accuracy of 100.0% says nothing")

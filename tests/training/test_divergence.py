@@ -84,7 +84,10 @@ def test_a_run_stops_where_training_diverges_and_says_why_and_what_to_try() -> N
 def test_the_outlier_is_named() -> None:
     clients = arrays(clients=6)
     clients[4] = tuple(1e6 * part for part in clients[4])
-    data = dataclasses.replace(Federation.from_arrays(clients), names=("ann", "bob", "cy", "dee", "eve", "fay"))
+    data = dataclasses.replace(
+        Federation.from_arrays(clients, standardise=False, standardise_y=False),
+        names=("ann", "bob", "cy", "dee", "eve", "fay"),
+    )
     said, _ = stopped(data, quorum=1.0)
     assert "client 'eve' is an outlier" in said
     assert re.search(r"1\.?\d*e\+06 times", said)
@@ -125,7 +128,9 @@ class Lying(Sequential):
 
 @pytest.mark.parametrize("method", [coterie.FedAvg(), coterie.IFCA(k=2)])
 def test_among_too_few_for_a_median_the_client_that_broke_the_model_is_named(method: Any) -> None:
-    data = dataclasses.replace(Federation.from_arrays(arrays(4)), names=("ann", "bob", "cy", "dee"))
+    data = dataclasses.replace(
+        Federation.from_arrays(arrays(4), standardise=False, standardise_y=False), names=("ann", "bob", "cy", "dee")
+    )
     with pytest.raises(DivergedError) as caught:
         run(data, method=method, engine=Lying(as_model("linear", data), data))
     assert "the update of client 'bob' was" in str(caught.value)
@@ -165,7 +170,12 @@ WELL = Summary(1.0, None, None, 2, (3, 2), None, None, rmse=1.0, mae=0.8, r2=0.5
 
 
 def warned(summary: Summary, history: tuple[RoundDone, ...] = (), method: Any = None) -> tuple[str, ...]:
-    return warnings_of(method or coterie.IFCA(k=4), summary, history, Federation.from_arrays(arrays()))
+    return warnings_of(
+        method or coterie.IFCA(k=4),
+        summary,
+        history,
+        Federation.from_arrays(arrays(), standardise=False, standardise_y=False),
+    )
 
 
 def test_all_is_well() -> None:
@@ -188,7 +198,9 @@ def test_rounding_is_no_error_where_every_target_is_the_same() -> None:
 
 
 def test_guessing() -> None:
-    data = coterie.Federation.from_arrays([(np.zeros((4, 2)), np.arange(4))] * 2)
+    data = coterie.Federation.from_arrays(
+        [(np.zeros((4, 2)), np.arange(4))] * 2, standardise=False, standardise_y=False
+    )
     bad = Summary(9.0, 0.25, 0.1, 2, (1, 1), None, None)
     (said,) = warnings_of(coterie.IFCA(k=2), bad, (), data)
     assert "no better than guessing one of 4 classes" in said
@@ -197,7 +209,9 @@ def test_guessing() -> None:
 
 
 def test_a_loss_that_only_divergence_gives_is_told_whatever_the_accuracy() -> None:
-    data = coterie.Federation.from_arrays([(np.zeros((4, 2)), np.arange(4))] * 2)
+    data = coterie.Federation.from_arrays(
+        [(np.zeros((4, 2)), np.arange(4))] * 2, standardise=False, standardise_y=False
+    )
     far = Summary(5.2e28, 0.97, 0.96, 2, (1, 1), None, None)
     (said,) = warnings_of(coterie.IFCA(k=2), far, (), data)
     assert said.startswith("a loss of 5.2e+28, where guessing one of 4 classes has 1.39: training diverged")

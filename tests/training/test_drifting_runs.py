@@ -15,7 +15,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.data import Drift, Rotated
 from coterie.data.federation import Federation
-from coterie.network.server.config import read
+from coterie.network.config import read
 from coterie.training.config import read as read_run_config
 from coterie.training.events import RoundDone
 

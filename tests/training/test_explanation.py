@@ -24,7 +24,7 @@ def federation() -> coterie.Federation:
     for client in range(8):
         x = rng.normal(size=(40, 4)).astype(np.float32)
         clients.append((x, ((x[:, 0] > 0) ^ (client % 2 == 1)).astype(np.int64)))
-    return coterie.Federation.from_arrays(clients, names=NAMES)
+    return coterie.Federation.from_arrays(clients, names=NAMES, standardise=False, standardise_y=False)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_the_loss_of_a_regression_is_in_the_targets_own_units(targets: int) -> N
         y = np.stack([1000.0 * sign * x[:, 0] + 10 * rng.normal(size=40), sign * x[:, 1]], 1)
         data.append((x, y[:, 0] if targets == 1 else y))
     local = coterie.Local(steps=30, batch="full", lr=0.3)
-    federated = coterie.Federation.from_arrays(data).standardised()
+    federated = coterie.Federation.from_arrays(data, standardise=False, standardise_y=False).prepared(targets=True)
     result = coterie.run(coterie.WeCFL(k=2, local=local), federated, "linear", rounds=6)
     found = result.explain(0)
     assert found.standardised == (targets == 2)

@@ -75,7 +75,9 @@ def test_only_of_data_that_changes_and_of_changes_that_came() -> None:
 
 def test_a_regression_has_its_loss_and_without_a_truth_nothing_is_found() -> None:
     rng = np.random.default_rng(0)
-    pool = Federation.from_arrays([(rng.normal(size=(20, 2)), rng.normal(size=20)) for _ in range(4)])
+    pool = Federation.from_arrays(
+        [(rng.normal(size=(20, 2)), rng.normal(size=20)) for _ in range(4)], standardise=False, standardise_y=False
+    )
     found = run(coterie.FedAvg(local=L), changing(pool, {1: [0, 1], 2: [2, 3]}), rounds=3).following
     assert (found.changes, found.waits, found.accuracy) == ((2,), None, None)
     assert found.loss > 0

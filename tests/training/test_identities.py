@@ -33,7 +33,7 @@ def digits(sizes: tuple[int, ...]) -> Federation:
     whole = build_data(read(None, ["data.partition.name=iid", "data.partition.clients=1", "data.partition.test=0"]))
     x, y = whole.samples(0, "train")
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    return Federation.from_arrays([(x[p], y[p]) for p in parts], outputs=10)
+    return Federation.from_arrays([(x[p], y[p]) for p in parts], outputs=10, standardise=False)
 
 
 UNEQUAL = (20, 95, 40, 140, 30, 61)

@@ -25,7 +25,9 @@ def federation(groups: list[int], seed: int) -> Federation:
     rng = np.random.default_rng(seed)
     x = [rng.normal(size=(40, 2)).astype(np.float32) for _ in groups]
     return Federation.from_arrays(
-        [(xs, (xs @ RULES[g] > 0).astype(np.int64)) for xs, g in zip(x, groups, strict=True)], truth=groups
+        [(xs, (xs @ RULES[g] > 0).astype(np.int64)) for xs, g in zip(x, groups, strict=True)],
+        truth=groups,
+        standardise=False,
     )
 
 
@@ -47,7 +49,7 @@ def test_newcomers_join_the_cluster_of_their_kind_and_nobody_changes() -> None:
 
 def test_a_newcomer_with_bad_data_is_refused_by_number() -> None:
     result = coterie.run(WeCFL(k=2, local=LOCAL), federation([0, 1], 0), "linear", rounds=1)
-    bad = Federation.from_arrays([(np.full((5, 2), np.nan), np.zeros(5, dtype=np.int64))])
+    bad = Federation.from_arrays([(np.full((5, 2), np.nan), np.zeros(5, dtype=np.int64))], standardise=False)
     with raises("data-not-finite", match="client 0 has NaN"):
         result.admit(bad)
 
@@ -236,7 +238,7 @@ def test_labels_may_be_names_in_arrays_too() -> None:
     with raises("data-labels", match="it was trained on the classes ill, well, not on dead"):
         result.admit([client("well", "dead")])
     with raises("data-labels", match="client 1 has labels that are numbers, those of client 0 are names"):
-        Federation.from_arrays([client("a", "b"), (np.zeros((2, 2)), [0, 1])])
+        Federation.from_arrays([client("a", "b"), (np.zeros((2, 2)), [0, 1])], standardise=False)
 
 
 def test_arrays_can_be_scaled_as_predict_takes_them(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ def noise(clients: int = 16, samples: int = 6) -> Clients:
 
 
 def looked(clients: Clients, **more: object) -> Inspection:
-    data = coterie.Federation.from_arrays(clients, names=NAMES[: len(clients)], seed=0)
+    data = coterie.Federation.from_arrays(
+        clients, names=NAMES[: len(clients)], seed=0, standardise=False, standardise_y=False
+    )
     return coterie.inspect(data, "linear", local=coterie.Local(batch=8), engine="batched", workers=1, **more)  # type: ignore[arg-type]
 
 
@@ -46,7 +48,7 @@ def four() -> Inspection:
 
 
 def test_a_learning_rate_may_be_found_first() -> None:
-    data = coterie.Federation.from_arrays(made(2), seed=0)
+    data = coterie.Federation.from_arrays(made(2), seed=0, standardise=False, standardise_y=False)
     local = coterie.Local(batch=8, lr="auto")
     assert coterie.inspect(data, "linear", local=local, engine="batched", workers=1).k == 2
 
@@ -127,7 +129,7 @@ def test_contrasts_by_hand() -> None:
     x = [np.array([[0.0], [0.0], [3.0], [9.0]], dtype=np.float32), np.array([[1.0], [9.0]], dtype=np.float32)]
     y = [np.array([0, 0, 1, 0]), np.array([1, 0])]
     cut = [(x[0][:3], y[0][:3], x[0][3:], y[0][3:]), (x[1][:1], y[1][:1], x[1][1:], y[1][1:])]
-    first, second = contrasts(coterie.Federation.from_arrays(cut), {0: 0, 1: 1})
+    first, second = contrasts(coterie.Federation.from_arrays(cut, standardise=False, standardise_y=False), {0: 0, 1: 1})
     assert [(d.what, d.everywhere) for d in first.labels] == [("label 0", 0.5), ("label 1", 0.5)]
     assert [d.here for d in first.labels] == pytest.approx([2 / 3, 1 / 3])
     assert second.labels[0].here == 0

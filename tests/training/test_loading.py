@@ -41,7 +41,9 @@ def federation(groups: str = "001101", seed: int = 0) -> Federation:
     for group in groups:
         x = rng.normal(size=(12, 2)).astype(np.float32)
         arrays.append((x, ((x[:, 0] > 0) != (group == "1")).astype(np.int64)))
-    return Federation.from_arrays(arrays, truth=list(map(int, groups)), groups=list(groups))
+    return Federation.from_arrays(
+        arrays, truth=list(map(int, groups)), groups=list(groups), standardise=False, standardise_y=False
+    )
 
 
 def method(name: str) -> Method[Any]:
@@ -206,7 +208,7 @@ def test_several_scales_of_targets_are_recorded_by_client(tmp_path: Path) -> Non
     parts = []
     for level in (10.0, 1000.0):
         arrays = [(x, level * (x[:, 0] + 3)) for x in rng.normal(size=(2, 12, 2))]
-        parts.append(Federation.from_arrays(arrays).standardised())
+        parts.append(Federation.from_arrays(arrays, standardise=False, standardise_y=False).prepared(targets=True))
     both = Federation.join(parts, "both")
     live = coterie.run(method("fedavg"), both, "linear", rounds=2, out=tmp_path / "run")
     again = coterie.load(tmp_path / "run")

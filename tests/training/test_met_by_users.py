@@ -26,7 +26,7 @@ def test_what_is_frozen_of_a_network_by_name_is_the_same_in_every_process(
     code = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))\n"
     (tmp_path / "own_net.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    data = coterie.Federation.from_arrays(CLIENTS)
+    data = coterie.Federation.from_arrays(CLIENTS, standardise=False, standardise_y=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         one = named_model("own_net:net", {"train": "head"}, data, ANY_CODE)
@@ -138,8 +138,8 @@ def test_everything_that_shows_an_attacked_run_says_so(tmp_path: Path) -> None:
 def test_several_labels_per_sample_are_floats() -> None:
     x, y = np.ones((6, 3)), np.ones((6, 4), dtype=int)
     with raises("data-labels", match=r"floats .* loss=multilabel"):
-        coterie.Federation.from_arrays([(x, y)])
-    made = coterie.Federation.from_arrays([(x, y.astype(np.float32))] * 2)
+        coterie.Federation.from_arrays([(x, y)], standardise=False, standardise_y=False)
+    made = coterie.Federation.from_arrays([(x, y.astype(np.float32))] * 2, standardise=False, standardise_y=False)
     coterie.run("fedavg", made, coterie.Tuned("linear", loss="multilabel"), rounds=1)
 
 

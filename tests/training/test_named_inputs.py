@@ -15,7 +15,7 @@ from conftest import raises
 from coterie import CoterieError, Federation, Local, WeCFL
 from coterie.data import CSV
 from coterie.data.frames import as_text, column_names, columns
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.training.result import Result
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)
@@ -98,15 +98,17 @@ def test_newcomers_of_a_table_with_its_columns_in_another_order_are_put_in_order
 
 def test_tables_of_clients_are_put_in_the_order_of_the_first() -> None:
     first, second = ((table, [0, 1, 0]) for table in (TABLE, REVERSED))
-    made = Federation.from_arrays([first, second], test=0)
+    made = Federation.from_arrays([first, second], test=0, standardise=False, standardise_y=False)
     assert made.features == ("age", "level")
     torch.testing.assert_close(made.samples(0, "train")[0], made.samples(1, "train")[0])
     short, long = ({"age": RAW[:, 0]}, [0, 1, 0]), ({**TABLE, "ward": RAW[:, 0]}, [0, 1, 0])
     with raises("data-column-unknown", match="client 1: the table has no column 'level'"):
-        Federation.from_arrays([first, short])  # type: ignore[list-item]
+        Federation.from_arrays([first, short], standardise=False, standardise_y=False)  # type: ignore[list-item]
     with raises("data-column-invalid", match="client 1 has a column 'ward', the first table only age, level"):
-        Federation.from_arrays([first, long])  # type: ignore[list-item]
-    assert Federation.from_arrays([first, (RAW, [0, 1, 0])]).features is None  # nobody knows the second one's
+        Federation.from_arrays([first, long], standardise=False, standardise_y=False)  # type: ignore[list-item]
+    assert (
+        Federation.from_arrays([first, (RAW, [0, 1, 0])], standardise=False, standardise_y=False).features is None
+    )  # nobody knows the second one's
 
 
 # ------------------------------------------------------------------------------------------------ probabilities

@@ -18,7 +18,7 @@ from coterie.core.model import Model
 from coterie.core.naming import client_name
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.server.client_registry import ClientRegistry, RegisteredClient, Shape
+from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.tools.cli.console import missing_line
 from coterie.tools.report import figures
 from coterie.tools.report.page_parts import reasons
@@ -33,7 +33,7 @@ NAMES = ("7", "3", "Ada", "0")  # numbers of their own, which are no places: cli
 def federation(**changes: Any) -> Federation:
     rng = np.random.default_rng(0)
     arrays = [(x, (x[:, 0] > 0).astype(np.int64)) for x in rng.normal(size=(4, 10, 2)).astype(np.float32)]
-    return replace(Federation.from_arrays(arrays), names=NAMES, **changes)
+    return replace(Federation.from_arrays(arrays, standardise=False), names=NAMES, **changes)
 
 
 class Failing(Sequential):
@@ -117,7 +117,7 @@ def test_errors_in_arrays_have_the_names_that_were_given() -> None:
         (([["a", "b"]], [0]), "client 'Bea': x is not an array of numbers"),
     ):
         with pytest.raises(CoterieError, match=message):
-            Federation.from_arrays([(x, y), second], names=["Ada", "Bea"])
+            Federation.from_arrays([(x, y), second], names=["Ada", "Bea"], standardise=False)
 
 
 def test_joined_federations_keep_the_names_that_tell_clients_apart() -> None:

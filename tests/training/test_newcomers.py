@@ -54,7 +54,7 @@ def arrays() -> list[tuple[Tensor, ...]]:
 
 @functools.cache
 def federation() -> Federation:
-    return Federation.from_arrays(arrays(), truth=TRUTH)
+    return Federation.from_arrays(arrays(), truth=TRUTH, standardise=False)
 
 
 def linear() -> nn.Module:
@@ -137,7 +137,7 @@ def assert_same(one: object, other: object) -> None:
 )
 def test_the_share_is_rounded_to_whole_clients(share: float, clients: int, many: int) -> None:
     """Halves go to the even number, as Python rounds: 0.25 * 6 = 1.5 -> 2 and 0.5 * 5 = 2.5 -> 2."""
-    few = Federation.from_arrays([(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64))] * clients)
+    few = Federation.from_arrays([(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64))] * clients, standardise=False)
     train, new = split_newcomers(few, Settings(newcomers=share))
     assert (len(train.ids), len(new.ids)) == (clients - many, many)
     assert sorted([*train.ids.tolist(), *new.ids.tolist()]) == list(range(clients))
@@ -474,7 +474,7 @@ def without_test_samples(clients: list[int]) -> Federation:
     for c in clients:
         x, y, *_ = some[c]
         some[c] = (x, y, x[:0], y[:0])
-    return Federation.from_arrays(some, truth=TRUTH)
+    return Federation.from_arrays(some, truth=TRUTH, standardise=False)
 
 
 def test_a_newcomer_without_test_samples_finds_its_place_and_does_not_count() -> None:

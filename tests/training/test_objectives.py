@@ -104,7 +104,7 @@ def test_the_same_on_every_engine(name: str, kind_of_method: Any, tmp_path: Path
     """To the bit, but where the batched engine scores several models in one pass: that rounds otherwise."""
     method = kind_of_method(k=2, local=LOCAL)
     kind, model, score = RUNS[name]
-    data = coterie.Federation.from_arrays(clients(kind), task="regression")
+    data = coterie.Federation.from_arrays(clients(kind), task="regression", standardise=False, standardise_y=False)
     engines: list[EngineName] = ["sequential", "batched", "workers"]
     engines = engines if name == "tokens" else engines[:2]
     runs = [coterie.run(method, data, model, rounds=3, engine=engine, out=tmp_path / str(engine)) for engine in engines]
@@ -135,7 +135,7 @@ def test_the_same_on_every_engine(name: str, kind_of_method: Any, tmp_path: Path
 
 def test_a_method_beats_one_model_for_all_by_its_own_loss() -> None:
     """Two groups with opposite labels: one model for all cannot be better than chance."""
-    data = coterie.Federation.from_arrays(clients("labels"), task="regression")
+    data = coterie.Federation.from_arrays(clients("labels"), task="regression", standardise=False, standardise_y=False)
     model = Tuned("linear", loss="multilabel")
     local = coterie.Local(epochs=5, batch=4, lr=0.5)
     one, two = (
@@ -157,7 +157,7 @@ def test_a_method_beats_one_model_for_all_by_its_own_loss() -> None:
     ],
 )
 def test_a_loss_that_is_none_is_told_before_anything_starts(loss: Any, code: str, match: str) -> None:
-    data = coterie.Federation.from_arrays(clients("values"), task="regression")
+    data = coterie.Federation.from_arrays(clients("values"), task="regression", standardise=False, standardise_y=False)
     with raises(code, match=match):
         coterie.run(coterie.FedAvg(local=LOCAL), data, Tuned("linear", loss=loss), rounds=1)
 
@@ -168,7 +168,7 @@ def test_a_score_of_another_shape_is_told() -> None:
         def scores(self, outputs: Tensor, y: Tensor) -> Mapping[str, Tensor]:
             return {"worst": outputs}
 
-    data = coterie.Federation.from_arrays(clients("values"), task="regression")
+    data = coterie.Federation.from_arrays(clients("values"), task="regression", standardise=False, standardise_y=False)
     with raises("component-invalid", match="scores: worst must be"):
         coterie.run(coterie.FedAvg(local=LOCAL), data, Tuned("linear", loss=Wrong()), rounds=1)
 

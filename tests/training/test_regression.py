@@ -23,8 +23,8 @@ from coterie.core.tasks import Fit
 from coterie.data import CSV
 from coterie.data.federation import Federation
 from coterie.data.targets import TargetScale
-from coterie.network.protocol.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
-from coterie.network.protocol.wire import encode
+from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
+from coterie.network.wire import encode
 from coterie.training.config import read
 from coterie.training.result import Result
 
@@ -241,7 +241,7 @@ def test_no_table_ends_in_nan_with_the_defaults(
 def test_a_federation_without_a_scale_is_as_before() -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(8, 2)), rng.normal(size=8)) for _ in range(3)]
-    federation = Federation.from_arrays(clients)
+    federation = Federation.from_arrays(clients, standardise=False, standardise_y=False)
     assert federation.target is None
     assert federation.samples(0, "train")[1].dtype == torch.float32
 

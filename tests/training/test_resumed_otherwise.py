@@ -14,7 +14,9 @@ import coterie
 from conftest import raises
 
 RNG = np.random.default_rng(0)
-CLIENTS = coterie.Federation.from_arrays([(RNG.normal(size=(12, 3)), RNG.integers(0, 2, 12)) for _ in range(4)])
+CLIENTS = coterie.Federation.from_arrays(
+    [(RNG.normal(size=(12, 3)), RNG.integers(0, 2, 12)) for _ in range(4)], standardise=False
+)
 
 
 def run(path: Path, **settings: Any) -> coterie.Result[Any]:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import coterie
 from conftest import make_federation, raises
 from coterie.core.local import Local
-from coterie.network.server.config import read as read_server
+from coterie.network.config import read as read_server
 from coterie.tools.cli.main import app
 from coterie.training.config import RunConfig, read
 from coterie.training.round_history import line_of
@@ -136,7 +136,7 @@ def test_clients_that_are_added_are_judged_before_they_found_a_cluster(tmp_path:
 
     def part(ids: range) -> coterie.Federation:
         arrays = [(*whole.samples(client, "train"), *whole.samples(client, "test")) for client in ids]
-        return coterie.Federation.from_arrays(arrays)
+        return coterie.Federation.from_arrays(arrays, standardise=False)
 
     first, settings = part(range(24)), {"attack": {"share": 0.1, "kind": "sign-flip"}, "aggregator": "geometric-median"}
     method = coterie.StoCFL(local=Local(epochs=1))

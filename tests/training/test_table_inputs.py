@@ -150,11 +150,11 @@ def test_a_table_with_holes_does_not_fit_a_run_without(tmp_path: Path) -> None:
     numbers: Any = [({"price": np.arange(6.0), "size": np.arange(6.0) / 7}, [0, 1, 0, 1, 0, 1])] * 2
     result = coterie.run(coterie.FedAvg(local=LOCAL), numbers, "linear", rounds=1)
     some: Any = {"size": [1.0, None, 2.0], "price": [1.0, 2.0, 3.0]}
-    holes = Federation.from_arrays([(some, [0, 1, 0])])
+    holes = Federation.from_arrays([(some, [0, 1, 0])], standardise=False)
     with pytest.raises(CoterieError, match="NaN or Inf"):
         result.admit(holes)
     named: Any = {"size": [1.0, 2.0], "price": ["a", "b"]}
-    text = Federation.from_arrays([(named, [0, 1])], categories=("price",))
+    text = Federation.from_arrays([(named, [0, 1])], categories=("price",), standardise=False)
     with pytest.raises(CoterieError, match=r"newcomers: column 'price' has text \(a, b\); it was trained on numbers"):
         result.admit(text)
 

@@ -120,7 +120,13 @@ def test_a_client_without_test_samples_has_a_cluster_and_no_score(tmp_path: Path
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 2)), rng.integers(0, 2, 8)
     arrays = [(x, y, x, y), (x, y, x[:0], y[:0]), (x, y, x, y)]
-    coterie.run(coterie.FedAvg(), coterie.Federation.from_arrays(arrays), "linear", rounds=1, out=tmp_path / "run")
+    coterie.run(
+        coterie.FedAvg(),
+        coterie.Federation.from_arrays(arrays, standardise=False, standardise_y=False),
+        "linear",
+        rounds=1,
+        out=tmp_path / "run",
+    )
     line = read_trace(tmp_path / "run")[1][-1]
     assert line.cluster == (0, 0, 0)
     assert line.accuracy is not None
@@ -169,7 +175,9 @@ def test_watched() -> None:
 def test_more_clients_than_are_watched(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(WATCHED + 100, 4, 2)), rng.integers(0, 2, (WATCHED + 100, 4))
-    federation = coterie.Federation.from_arrays(list(zip(x, y, strict=True)), outputs=2)
+    federation = coterie.Federation.from_arrays(
+        list(zip(x, y, strict=True)), outputs=2, standardise=False, standardise_y=False
+    )
     local = coterie.Local(steps=1)
     result = coterie.run(
         coterie.IFCA(k=2, local=local),

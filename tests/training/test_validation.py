@@ -16,7 +16,7 @@ from coterie import Evaluate, Federation
 from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
-from coterie.network.server import config as network
+from coterie.network import config as network
 from coterie.training.build import build_data
 from coterie.training.config import read
 
@@ -27,7 +27,7 @@ CLIENTS = [
 
 
 def federation() -> Federation:
-    return Federation.from_arrays(CLIENTS)
+    return Federation.from_arrays(CLIENTS, standardise=False)
 
 
 def test_validation_samples_come_out_of_training_and_test_samples_stay() -> None:
@@ -62,14 +62,18 @@ def test_samples_that_the_data_marks_are_the_validation_samples(tmp_path: Path) 
     assert used.val is not None
     assert sorted(used.val.numbers.tolist()) == [i for i, word in enumerate(words) if word == "val"]
     x, y = CLIENTS[0]
-    six = Federation.from_arrays([(x[:10], y[:10], x[10:14], y[10:14], x[14:], y[14:])])
+    six = Federation.from_arrays([(x[:10], y[:10], x[10:14], y[10:14], x[14:], y[14:])], standardise=False)
     assert six.train.lengths.tolist() == [14]
     given = with_validation(six, 0.1, 0).val
     assert given is not None
     assert given.numbers.tolist() == [10, 11, 12, 13]
     with raises("data-split", match="all training samples of client 0 are marked for validation"):
-        with_validation(Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])]), 0.1, 0)
-    named = Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])], names=["Ada"])
+        with_validation(
+            Federation.from_arrays([(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])], standardise=False), 0.1, 0
+        )
+    named = Federation.from_arrays(
+        [(x[:0], y[:0], x[10:14], y[10:14], x[14:], y[14:])], names=["Ada"], standardise=False
+    )
     with raises("data-split", match="all training samples of client 'Ada' are marked for validation"):
         with_validation(named, 0.1, 0)
 

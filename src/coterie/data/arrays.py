@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,14 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.types import Kind
 from coterie.data.client_tables import read_tables
 from coterie.data.domain import Domain
-from coterie.data.encoding import TablePlan
+from coterie.data.encoding import Standardise, targets_to_be_standardised, to_be_standardised
 from coterie.data.federation import Federation
 from coterie.data.frames import as_text, named_alike
 from coterie.data.labels import as_task, refuse_vectors, warn_of_amounts, warn_of_no_zero
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale
 from coterie.data.split_by_time import latest
-from coterie.data.table_columns import ColumnRules, listed
+from coterie.data.table_columns import ColumnRules
 
 RULES = ColumnRules()
 
@@ -177,15 +176,15 @@ def from_arrays(
     seed: int,
     task: Kind | None = None,
     names: Sequence[str] | None = None,
-    standardise: bool = False,
+    standardise: tuple[Standardise, Standardise] = ("auto", "auto"),
     rules: ColumnRules = RULES,
     time: str | None = None,
     groups: Sequence[str | None] | None = None,
 ) -> Federation:
-    """See `Federation.from_arrays`."""
+    """See `Federation.from_arrays`; standardise: inputs, targets."""
     names = _names(names, len(clients))
     who = [client_name(names, client) for client in range(len(clients))]
-    tables = read_tables(clients, who, rules, time, standardise)
+    tables = read_tables(clients, who, rules, time, standardise[0] is not False)
     clients, features = named_alike(clients, who) if tables is None else (tables.clients, tables.names)
     clients, called = _numbered(clients, who)
     _check_task(task, called)
@@ -202,8 +201,12 @@ def from_arrays(
     shown = y.shape[1] if regression else (int(y.max()) + 1 if len(y) else 0)
     x, rows = torch.cat(table.xs), Ragged.of(table.train)
     plan = None if tables is None else tables.plan
-    made = Federation(
-        (Domain(x, y, standard_scale(x[rows.numbers])) if standardise and plan is None else Domain(x, y),),
+    scale = Scale(255.0) if x.dtype == torch.uint8 and standardise[0] is not False else Scale()
+    named = features is not None
+    inputs = (named or to_be_standardised(x, scale)) if standardise[0] == "auto" else standardise[0]
+    targets = targets_to_be_standardised(y) if standardise[1] == "auto" else standardise[1]
+    return Federation(
+        (Domain(x, y, scale),),
         rows,
         Ragged.of(table.test),
         kind="regression" if regression else "classification",
@@ -217,8 +220,7 @@ def from_arrays(
         left_out=() if tables is None else tables.left_out,
         remarks=() if tables is None else tables.remarks,
         time=None if tables is None or tables.times is None else np.concatenate(tables.times),
-    )
-    return made if plan is None else encoded(made, plan)
+    ).prepared(inputs=inputs and plan is None, targets=targets, plan=plan)
 
 
 def _filled(table: _Table, clients: Sequence[tuple[ArrayLike, ...]]) -> _Table:
@@ -262,40 +264,3 @@ def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...] | None:
     if twice:
         raise CoterieError(f"from_arrays: two clients are called '{twice[0]}'; names are unique", code="client-names")
     return found
-
-
-def standard_scale(x: Tensor) -> Scale:
-    """To mean 0 and deviation 1 per feature, as measured on these samples; what is constant becomes 0."""
-    if not len(x):
-        return Scale()
-    std, mean = torch.std_mean(x.double(), 0, correction=0)
-    constant = x.amin(0) == x.amax(0)  # by rounding, its deviation need not be 0
-    dtype = torch.get_default_dtype()
-    return Scale(1.0, mean.to(dtype), torch.where(constant, 1.0, std).to(dtype))
-
-
-def encoded(federation: Federation, plan: TablePlan) -> Federation:
-    """With the columns of a table as inputs: measured on the training samples of all clients."""
-    first = federation.domains[0]
-    if any(domain.x is not first.x for domain in federation.domains):
-        raise CoterieError(
-            "data.partition: a table with categories or missing values cannot be mixed with other data; "
-            "use another partition, or data.missing=drop and data.categories=none",
-            code="partition-not-applicable",
-        )
-    scale, x = plan.fit(first.x, (federation.train.numbers % len(first.x)).unique())
-    domains = tuple(replace(domain, x=x, scale=scale) for domain in federation.domains)
-    unseen = [f"{column.name} ({listed(column.unseen)})" for column in scale.columns if column.unseen]
-    remarks = (f"values without an input, so that all are 0: {', '.join(unseen)}",) if unseen else ()
-    return replace(federation, domains=domains, features=scale.inputs, remarks=(*federation.remarks, *remarks))
-
-
-def standard_inputs(federation: Federation) -> Federation:
-    """With inputs at mean 0 and deviation 1, as measured on the training samples of all clients."""
-    rows, first, seen = federation.train.numbers, 0, []
-    for domain in federation.domains:
-        mine = rows[(rows >= first) & (rows < first + len(domain.y))]
-        seen.append(domain.x[mine - first])
-        first += len(domain.y)
-    scale = standard_scale(torch.cat(seen))
-    return replace(federation, domains=tuple(replace(domain, scale=scale) for domain in federation.domains))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,10 @@ from torch import Tensor
 from coterie.core.constructors import explained
 from coterie.core.types import Kind
 from coterie.data.domain import Domain
-from coterie.data.encoding import TablePlan
+from coterie.data.encoding import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
 from coterie.data.scale import Scale
+
+PER_SAMPLE = ("x", "y", "official", "client", "validation", "time")  # one entry for each sample
 
 
 @explained
@@ -48,3 +51,18 @@ class Dataset:
     def domain(self) -> Domain:
         """The samples as they are."""
         return Domain(self.x, self.y, self.scale)
+
+    def take(self, rows: NDArray[np.int64]) -> Dataset:
+        """These samples only, with everything that is known of each."""
+        known = {name: getattr(self, name) for name in PER_SAMPLE}
+        return replace(self, **{name: values[rows] for name, values in known.items() if values is not None})
+
+    def with_usual_scales(self, inputs: Standardise, targets: Standardise) -> Dataset:
+        """To be standardised as is said, or as is usual for a user's own arrays."""
+        x = to_be_standardised(self.x, self.scale) if inputs == "auto" else inputs
+        y = targets_to_be_standardised(self.y) if targets == "auto" else targets
+        return replace(self, standardise_x=x, standardise_y=y)
+
+    def per_domain(self, values: NDArray[Any] | None, domains: int) -> NDArray[Any] | None:
+        """What is known of each sample, for a federation that sees these samples through so many domains."""
+        return None if values is None else np.tile(values, domains)

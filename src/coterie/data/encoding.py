@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from coterie.data.hashed_texts import hashed
 from coterie.data.scale import Scale
 
 SHOWN = 6  # values in a warning
+ROWS = 1024  # samples that are measured at a time
 NUMBER, INDICATOR = -1, -2  # what an input is, where it is not the code of a category
 
 
@@ -77,11 +78,11 @@ class TablePlan:
 
     columns: tuple[StoredColumn, ...]
     fills: bool = True  # missing values are filled in; False: there must be none
-    standardise: bool | Literal["all"] = True  # numbers to mean 0 and deviation 1; "all": by all rows
+    standardise: bool = True  # numbers to mean 0 and deviation 1
 
     def fit(self, x: Tensor, train: Tensor) -> tuple[TableScale, Tensor]:
         """The encoding that the training rows give, and the table with the codes of categories as it numbers them."""
-        seen = x if self.standardise == "all" else x[train]
+        seen = x[train]
         columns, means, stds, coded, place = [], [], [], x, -1
         for stored in self.columns:
             place += 1
@@ -278,3 +279,63 @@ def _renumbered(codes: Tensor, old: tuple[str, ...], column: InputColumn) -> Ten
     places = {value: place for place, value in enumerate((*(column.values or ()), *column.unseen))}
     lookup = torch.tensor([places[value] for value in old], dtype=codes.dtype)
     return torch.where(codes.isnan(), codes, lookup[codes.nan_to_num(0).long()])
+
+
+# --------------------------------------------------------------------------------- inputs and targets of one size
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What is measured on the training samples of a federation, and of which numbers: kept, to be measured again
+    where it turns out that fewer of them are trained on."""
+
+    stored: tuple[Tensor, ...]  # the inputs of each domain, as they were before they were prepared
+    inputs: bool = False  # to mean 0 and deviation 1
+    targets: bool = False  # likewise
+    plan: TablePlan | None = None  # how columns with holes or categories become inputs
+
+
+def standard_scale(x: Tensor, divisor: float = 1.0) -> Scale:
+    """To mean 0 and deviation 1, as measured on these samples: of each number of a vector, of each channel of images
+    and sequences. What is constant becomes 0."""
+    if not len(x):
+        return Scale(divisor)
+    dtype = torch.get_default_dtype()
+    if x.ndim <= 2:
+        std, mean = torch.std_mean(x.double(), 0, correction=0)
+        constant = x.amin(0) == x.amax(0)  # by rounding, its deviation need not be 0
+    else:
+        axes, count = [0, *range(2, x.ndim)], x[:, 0].numel()
+        parts = x.split(ROWS)  # as doubles all of them would need many times their room
+        total = torch.stack([part.double().sum(axes) for part in parts]).sum(0)
+        mean = total / count
+        shape = (-1, *[1] * (x.ndim - 2))
+        squares = [(part.double() - mean.view(shape)).square().sum(axes) for part in parts]
+        std = (torch.stack(squares).sum(0) / count).sqrt()
+        low, high = x.amin(axes), x.amax(axes)
+        constant, mean, std = (value.view(shape) for value in (low == high, mean, std))
+    return Scale(divisor, (mean / divisor).to(dtype), torch.where(constant, 1.0, std / divisor).to(dtype))
+
+
+def to_be_standardised(x: Tensor, scale: Scale | None) -> bool:
+    """Whether inputs without names are brought to mean 0 and deviation 1 if nobody says so.
+
+    Images are not (bytes, and whatever lies in [0, 1]), nor whole numbers, which may be those of words.
+    """
+    if scale is None or not x.is_floating_point() or not x.numel():
+        return False
+    low, high = (float(value) for value in x.aminmax())
+    return not (low >= 0 and high <= 1)
+
+
+def targets_to_be_standardised(y: Tensor) -> bool:
+    """Whether targets are brought to mean 0 and deviation 1 if nobody says so: amounts are, not labels that came as
+    floats (several labels of a sample, the words of a text)."""
+    if not y.is_floating_point() or not y.numel():
+        return False
+    whole = bool((y % 1 == 0).all())
+    labels = whole and (y.reshape(len(y), -1).shape[1] > 1 or bool(((y == 0) | (y == 1)).all()))
+    return not labels
+
+
+Standardise: TypeAlias = bool | Literal["auto"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
-from coterie.data.arrays import encoded, standard_inputs
 from coterie.data.dataset import Dataset
 from coterie.data.drift import Drift
 from coterie.data.federation import Federation
@@ -54,7 +54,8 @@ def federate(
     made = _federated(data, partition, seed)
     if drift is None:
         return made
-    return (Drift(kind=drift) if isinstance(drift, str) else drift)(made, seed)  # type: ignore[arg-type]
+    drifting = (Drift(kind=drift) if isinstance(drift, str) else drift)(made, seed)  # type: ignore[arg-type]
+    return drifting.measured()  # other rows may be for testing now
 
 
 def _federated(
@@ -119,15 +120,20 @@ def _spread(data: Dataset, partition: str | Partition | None, rng: np.random.Gen
         )
     relabelled = any(domain.relabel is not None for domain in made.domains)
     names = None if relabelled else data.class_names
-    made = standard_inputs(made) if data.standardise_x else made
-    made = made.standardised() if data.standardise_y else made
-    made = replace(
+    return replace(
         made,
         features=made.features or data.features,
         left_out=made.left_out or data.left_out,
         remarks=made.remarks or data.remarks,
         class_names=made.class_names or names,
-        marked=made.marked if data.validation is None else np.tile(data.validation, len(made.domains)),
-        time=made.time if data.time is None else np.tile(data.time, len(made.domains)),
-    )
-    return made if data.plan is None else encoded(made, data.plan)
+        marked=_of_samples(made.marked, data, data.validation, made),
+        time=_of_samples(made.time, data, data.time, made),
+    ).prepared(inputs=data.standardise_x, targets=data.standardise_y, plan=data.plan)
+
+
+def _of_samples(
+    found: NDArray[Any] | None, data: Dataset, known: NDArray[Any] | None, made: Federation
+) -> NDArray[Any] | None:
+    """What the partition says of each sample; where it says nothing, what the data set does, if all are its samples."""
+    every = all(len(domain.y) == len(data.y) for domain in made.domains)
+    return data.per_domain(known, len(made.domains)) if found is None and every else found

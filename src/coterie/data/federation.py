@@ -27,10 +27,13 @@ from coterie.core.replica import channels_last
 from coterie.core.types import Kind
 from coterie.data.course import Course, unchanging
 from coterie.data.domain import Domain, Fault, Samples
+from coterie.data.encoding import Preparation, Standardise, TablePlan, standard_scale
 from coterie.data.ragged import Ragged, joined_marks, spread
 from coterie.data.scale import Scale
-from coterie.data.table_columns import Categories, ColumnRules, Missing
+from coterie.data.table_columns import Categories, ColumnRules, Missing, listed
 from coterie.data.targets import TargetScale
+
+UNSEEN = "values without an input, so that all are 0"  # begins a remark
 
 Split: TypeAlias = Literal["train", "val", "test"]
 
@@ -91,6 +94,7 @@ class Federation:
     marked: NDArray[np.bool_] | None = None  # (samples,) those the data has for validation; else they are trained on
     time: NDArray[np.float64] | None = None  # (samples,) when each was, where the latest are held out
     remarks: tuple[str, ...] = ()  # what to say of the columns of a table
+    preparation: Preparation | None = None  # what of the inputs and targets is measured on training samples
     course: Course | None = None  # where the clients' data changes: this is how it is in the first round
 
     def __len__(self) -> int:
@@ -129,12 +133,68 @@ class Federation:
         """How targets are standardised; None where they are not. One scale for all clients, unless joined."""
         return self.domains[0].target
 
-    def standardised(self) -> Federation:
-        """With the targets of a regression at mean 0 and deviation 1, as measured on the training samples."""
-        if self.kind != "regression" or not len(self.train.numbers):
+    def prepared(self, *, inputs: bool = False, targets: bool = False, plan: TablePlan | None = None) -> Federation:
+        """With inputs (and the targets of a regression) at mean 0 and deviation 1, as measured on the training samples
+        of all clients; plan: how columns with holes or categories become inputs."""
+        targets = targets and self.kind == "regression"
+        if plan is not None and any(domain.x is not self.domains[0].x for domain in self.domains):
+            raise CoterieError(
+                "data.partition: a table with categories or missing values cannot be mixed with other data; "
+                "use another partition, or data.missing=drop and data.categories=none",
+                code="partition-not-applicable",
+            )
+        if not (inputs or targets or plan is not None):
             return self
-        scale = TargetScale.of(self._targets(self.train.numbers))
-        return replace(self, domains=tuple(replace(domain, target=scale) for domain in self.domains))
+        how = Preparation(tuple(domain.x for domain in self.domains), inputs, targets, plan)
+        numbers = inputs or (plan is not None and plan.standardise)
+        asked = {"inputs": ("standardise", numbers), "targets": ("standardise_y", targets)}
+        what = {name: f"{key}=false" for name, (key, wanted) in asked.items() if wanted}
+        instead = f"{' and '.join(what.values())} leaves them as they are"
+        said = (f"standardised by the training samples: {' and '.join(what)} ({instead})",) if what else ()
+        return replace(self, preparation=how, remarks=(*self.remarks, *said)).measured()
+
+    def measured(self, clients: Tensor | None = None) -> Federation:
+        """The same, measured again on the training samples of these clients (None: of all), in all rounds.
+
+        Nothing else is looked at: no validation samples, no test samples, nobody who joins later.
+        """
+        how = self.preparation
+        if how is None:
+            return self
+        if self.course is not None:
+            theirs = self.course.rows if clients is None else self.course.rows[:, clients.numpy()]
+            pool = self.course.pool.measured(torch.from_numpy(np.unique(theirs)))
+            made = replace(self, domains=pool.domains, features=pool.features, remarks=pool.remarks)
+            return replace(made, course=replace(self.course, pool=pool))
+        rows = self.train if clients is None else self.train.take(clients.numpy())
+        numbers = rows.numbers.unique()
+        if not len(numbers):
+            return self
+        x, places = how.stored[0], numbers % len(how.stored[0])
+        domains, features, remarks = self.domains, self.features, self.remarks
+        if how.plan is not None:
+            table, x = how.plan.fit(x, places.unique())
+            unseen = [f"{column.name} ({listed(column.unseen)})" for column in table.columns if column.unseen]
+            said = tuple(remark for remark in remarks if not remark.startswith(UNSEEN))
+            domains = tuple(replace(domain, x=x, scale=table) for domain in domains)
+            features, remarks = table.inputs, (*said, *([f"{UNSEEN}: {', '.join(unseen)}"] if unseen else ()))
+        elif how.inputs:
+            divisor = 1.0 if (first := domains[0].scale) is None else first.divisor
+            scale = standard_scale(_finite(self._stored(numbers)), divisor)
+            domains = tuple(replace(domain, scale=scale) for domain in domains)
+        if how.targets:
+            target = TargetScale.of(_finite(self._targets(numbers)))
+            domains = tuple(replace(domain, target=target) for domain in domains)
+        return replace(self, domains=domains, features=features, remarks=remarks)
+
+    def _stored(self, numbers: Tensor) -> Tensor:
+        """The inputs of these samples, domain by domain, as they are stored."""
+        first, found = 0, []
+        for domain in self.domains:
+            mine = numbers[(numbers >= first) & (numbers < first + len(domain.y))]
+            found.append(domain.x[mine - first])
+            first += len(domain.y)
+        return torch.cat(found)
 
     @cached_property
     def target_means(self) -> Tensor:
@@ -217,7 +277,8 @@ class Federation:
         seed: int = 0,
         task: Kind | None = None,
         names: Sequence[str] | None = None,
-        standardise: bool = False,
+        standardise: Standardise = "auto",
+        standardise_y: Standardise = "auto",
         missing: Missing = "mean",
         categories: Categories = "auto",
         leave_out: Sequence[str] = (),
@@ -229,13 +290,18 @@ class Federation:
 
         Arrays or tensors. task: "classification" or "regression"; None: whole numbers and names are labels, other
         numbers targets of a regression. outputs: the number of classes (or targets) when the data does not show all.
-        names: of the clients. standardise: inputs to mean 0 and deviation 1, as measured on all training samples.
+        names: of the clients. standardise, standardise_y: inputs, and the targets of a regression, to mean 0 and
+        deviation 1, as measured on all training samples; metrics and predictions stay in the targets' own units. auto:
+        all of them but images (bytes, which are divided by 255, and what lies in [0, 1]), whole numbers without column
+        names (they may stand for words), and targets that are labels written as floats.
         missing, categories, leave_out, time: as in `coterie.data.CSV`. groups: of clients, for `given` (None: unknown).
         """
         from coterie.data.arrays import from_arrays
 
         rules = ColumnRules(missing, categories, leave_out)  # type: ignore[arg-type]  # pydantic makes a tuple of it
-        return from_arrays(clients, test, truth, outputs, seed, task, names, standardise, rules, time, groups)
+        return from_arrays(
+            clients, test, truth, outputs, seed, task, names, (standardise, standardise_y), rules, time, groups
+        )
 
     def take(self, clients: ArrayLike, note: str = "") -> Federation:
         """A federation of these clients, numbered anew in this order; a client may come twice."""
@@ -259,6 +325,7 @@ class Federation:
         for part in parts:
             unchanging(part, "joining federations")
         starts = np.cumsum([0, *(int(part._starts[-1]) for part in parts)])
+        times = [part.time for part in parts if part.time is not None]
         return Federation(
             tuple(domain for part in parts for domain in part.domains),
             train=Ragged.join([part.train for part in parts], starts),
@@ -270,6 +337,7 @@ class Federation:
             name=name,
             note=", ".join(part.note for part in parts if part.note),
             marked=joined_marks([part.marked for part in parts], starts),
+            time=np.concatenate(times) if len(times) == len(parts) else None,
         )
 
     def checksum(self) -> int:
@@ -346,3 +414,9 @@ class Federation:
                     f"data: {client_name(self.names, client)} {fault.text}",
                     code="data-labels" if fault.what == "label" else "data-not-finite",
                 )
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Those samples that can be measured: what is wrong with the others is said by `check`, with the client."""
+    whole = values.reshape(len(values), -1).isfinite().all(1)
+    return values if bool(whole.all()) or not bool(whole.any()) else values[whole]

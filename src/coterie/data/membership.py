@@ -146,6 +146,7 @@ def extended(data: Federation, new: Federation) -> ChangedFederation:
         groups=_groups(data, new),
         marked=None,  # of no use any more: validation samples are held out in each part
         time=None,
+        preparation=None,  # who joins changes nothing of how the data is seen
     )
     joined.check()
     return joined

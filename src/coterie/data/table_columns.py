@@ -112,7 +112,7 @@ class ChosenColumns:
         """What the columns are called."""
         return tuple(column.name for column in self.columns)
 
-    def plan(self, x: NDArray[np.float32], standardise: bool | Literal["all"]) -> TablePlan | None:
+    def plan(self, x: NDArray[np.float32], standardise: bool) -> TablePlan | None:
         """How the rows that stay become inputs; None: they are inputs as they are, for all of them are numbers."""
         plain = all(column.values is None and column.fill is None and not column.words for column in self.columns)
         return None if plain and not np.isnan(x).any() else TablePlan(self.columns, self.fills, standardise)

@@ -20,14 +20,13 @@ from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS, PARTITIONS
 from coterie.data.federate import makes_clients
 from coterie.engines.contract import Outcome, Visit
-from coterie.network.client.state_store import DirectoryStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.protocol.messages import VisitReply, VisitRequest, model_spec
-from coterie.network.protocol.wire import Payload
-from coterie.network.server.client_registry import ClientRegistry
-from coterie.network.server.config import SIMULATED, Network
-from coterie.network.server.engine import NetworkEngine
-from coterie.network.transport import NoReply, Outgoing
+from coterie.network.client_state import DirectoryStore
+from coterie.network.config import SIMULATED, Network
+from coterie.network.engine import NetworkEngine, NoReply, Outgoing
+from coterie.network.messages import VisitReply, VisitRequest, model_spec
+from coterie.network.registry import ClientRegistry
+from coterie.network.wire import Payload
+from coterie.network.worker import ClientWorker
 from coterie.training.assembly import Run
 from coterie.training.build import Components, build
 from coterie.training.checks import check

@@ -20,7 +20,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_files import open_rows

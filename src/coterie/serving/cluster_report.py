@@ -104,7 +104,7 @@ def clusters(run: Run, trust: Sequence[str] = ()) -> ClusterReport:
     """
     if isinstance(run, Result):
         return report(facts_of_result(run))
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     try:
         return report(facts_of_result(load(run, trust=trust)))

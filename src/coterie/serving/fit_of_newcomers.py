@@ -21,7 +21,7 @@ from scipy.special import stdtr
 
 from coterie.core.references import Own, walk
 from coterie.core.replies import Evaluated
-from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.registry import ClientRegistry
 from coterie.training.result import Result
 
 LEVEL = 0.01  # of the newcomers that do fit, so many are said not to

@@ -178,7 +178,7 @@ def open_rows(data: Any, x: str = "x") -> Rows:
     if isinstance(data, str | Path):
         path = file_at(str(data))
         ending = path.suffix.lower()
-        if ending in (".csv", ".tsv", ".txt"):
+        if ending in (".csv", ".tsv", ".txt", ".data"):
             return CsvRows.open(path)
         if ending in (".parquet", ".pq"):
             return ParquetRows.open(path)

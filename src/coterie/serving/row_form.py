@@ -25,7 +25,7 @@ from coterie.data.ragged import Ragged
 from coterie.data.readers.columns import Channels, known_name
 from coterie.data.readers.columns import inputs as stored_array
 from coterie.data.scale import Scale
-from coterie.network.server.client_registry import ClientRegistry
+from coterie.network.registry import ClientRegistry
 from coterie.serving.row_files import Chunk, Rows
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord

@@ -30,7 +30,7 @@ from coterie.core.references import personal_of
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.serving.fresh_rows import fresh_rows
 from coterie.training.confidence import of_cluster, rows_of

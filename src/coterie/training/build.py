@@ -23,6 +23,7 @@ from coterie.data.validation_split import with_validation
 from coterie.methods.contract import Method
 from coterie.training.config import DataConfig, Named, RunConfig, Tree
 from coterie.training.local_settings import completed
+from coterie.training.sampling import training_data
 from coterie.training.tuned import Tuned, separated, spelled, tuned
 from coterie.zoo import Architecture
 
@@ -209,6 +210,10 @@ def _base(given: Any, default: Any, local: Local, consent: Consent) -> Any:
 
 def build_data(config: RunConfig) -> Federation:
     """The federation."""
+    return training_data(_spread(config), config)
+
+
+def _spread(config: RunConfig) -> Federation:
     partition = config.data.partition
     made = DATASETS.build(config.data.name, config.data.params, config.consent)
     if ":" in config.data.name and not isinstance(made, Dataset | Federation):
@@ -218,8 +223,7 @@ def build_data(config: RunConfig) -> Federation:
             code="component-invalid",
         )
     how = None if partition is None else PARTITIONS.build(partition.name, partition.params, config.consent)
-    spread = federate(made, how, drift=config.data.drift, seed=config.seed)
-    return with_validation(spread, config.validation, config.seed)
+    return federate(made, how, drift=config.data.drift, seed=config.seed)
 
 
 def build_addition(config: RunConfig, data: Mapping[str, Any]) -> Federation:
@@ -233,4 +237,4 @@ def build_addition(config: RunConfig, data: Mapping[str, Any]) -> Federation:
             f"data.name: '{named.name}' is code beyond this library; add its data in Python: coterie.go_on",
             code="trust-needed",
         )
-    return build_data(dataclasses.replace(config, data=named))
+    return with_validation(_spread(dataclasses.replace(config, data=named)), config.validation, config.seed)

@@ -152,8 +152,8 @@ class _Sizes:
 
 def _remedy(what: str) -> str:
     if what == "inputs":
-        return "scale them to about 1; data.standardise=true does, for tables"
-    return "standardise them; data.standardise_y=true does, for tables"
+        return "scale them to about 1; data.standardise=true does"
+    return "standardise them; data.standardise_y=true does"
 
 
 def _far(sizes: Tensor) -> list[tuple[int, float]]:

@@ -13,7 +13,6 @@ from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Engine
 from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
@@ -31,6 +30,7 @@ from coterie.training.loading import made_in_python
 from coterie.training.loop import train
 from coterie.training.result import Result
 from coterie.training.run_directory import check_directory
+from coterie.training.sampling import training_data
 from coterie.training.settings import Settings
 from coterie.training.trust import consent_of, with_attack
 
@@ -128,7 +128,7 @@ def _in_python(
         raise CoterieError(
             f"{path}: was made in Python; give its data: go_on(dir, federation=...)", code="argument-missing"
         )
-    began = with_validation(Federation.of(federation), settings.validation, settings.seed)
+    began = training_data(Federation.of(federation), settings)
     _, used, network = made_in_python(path, method, began, model, serving_file.read(path, None))
     data = _with(path, _data(path, began, added, settings, None), new, settings, network)
 

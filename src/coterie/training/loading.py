@@ -19,7 +19,6 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
 from coterie.data.membership import identity_without
-from coterie.data.validation_split import with_validation
 from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
@@ -36,7 +35,7 @@ from coterie.training.job import Job
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
-from coterie.training.sampling import clients_to_evaluate, split_newcomers
+from coterie.training.sampling import clients_to_evaluate, split_newcomers, training_data
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
@@ -90,7 +89,7 @@ def parts_of(
         source = partial(_data, config, path)
         said = serving_file.read(path, source)
         if federation is not None:
-            federation = with_validation(Federation.of(federation), config.validation, config.seed)
+            federation = training_data(Federation.of(federation), config)
             federation = as_it_is_now(path, federation, config)
         known = _known(federation, said) or _of_version_0_1(source)
         used = build_method(config) if method is None else as_method(method)
@@ -100,7 +99,7 @@ def parts_of(
         said = serving_file.read(path, None)
         settings = settings_from(Settings, **{k: v for k, v in tree.items() if k != "method"})
         if federation is not None:
-            federation = with_validation(Federation.of(federation), settings.validation, settings.seed)
+            federation = training_data(Federation.of(federation), settings)
             federation = lineage.applied(lineage.read(path), federation, None)
         known, used, network = made_in_python(path, method, federation, model, said)
     return RunParts(with_rates(used, recorded(path)), network, known, settings)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from coterie.core.clients import Clients, NamesData
 from coterie.core.errors import CoterieError
+from coterie.core.types import Kind
 from coterie.data.domain import Domain
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
@@ -24,7 +25,7 @@ SHOWN = 12  # names in an error, where there are more
 def as_federation(given: Federation | Sequence[tuple[Any, ...]], trained: Clients) -> Federation:
     """Newcomers as a federation; of tables those columns that the model was trained on."""
     if isinstance(given, Federation) or not isinstance(trained, NamesData):
-        return Federation.of(given)
+        return given if isinstance(given, Federation) else _as_given(given)
     if isinstance(given, Sequence) and all(isinstance(c, tuple | list) for c in given):
         given = [
             tuple(
@@ -34,7 +35,7 @@ def as_federation(given: Federation | Sequence[tuple[Any, ...]], trained: Client
             for client, arrays in enumerate(given)
         ]
     kind = trained.kind if isinstance(trained, Federation | DataRecord) else None
-    made = Federation.of(given, task=kind)
+    made = _as_given(given, kind)
     if made.class_names is not None and trained.class_names is None:
         theirs = ", ".join(made.class_names[:SHOWN])
         raise CoterieError(
@@ -42,6 +43,13 @@ def as_federation(given: Federation | Sequence[tuple[Any, ...]], trained: Client
         )
     table = _table_scale(trained)
     return made if table is None else replace(made, domains=tuple(replace(d, scale=table) for d in made.domains))
+
+
+def _as_given(clients: Sequence[tuple[Any, ...]], task: Kind | None = None) -> Federation:
+    """Clients' arrays as they are: their scale is that of the run, not one of their own."""
+    if isinstance(clients, Sequence) and all(isinstance(client, tuple | list) for client in clients):
+        return Federation.from_arrays(clients, task=task, standardise=False, standardise_y=False)
+    return Federation.of(clients)  # which says what is wrong
 
 
 def _stored(part: Any, trained: NamesData, where: str) -> Any:
@@ -75,8 +83,10 @@ def seen_alike(newcomers: Federation, trained: Clients) -> Federation:
                 f"newcomers: theirs is a {newcomers.kind}, it was trained on a {trained.kind}", code="data-labels"
             )
         scale, *others = trained.scales
-        if scale is not None and not scale.plain and not others:
+        own = newcomers.preparation is not None and newcomers.preparation.inputs  # measured on them alone
+        if scale is not None and (own or not scale.plain) and not others:
             domains = tuple(replace(domain, scale=scale) for domain in domains)
+        newcomers = replace(newcomers, preparation=None)
         target, *other_targets = targets_of(trained)
         if not other_targets:
             domains = tuple(replace(domain, target=target) for domain in domains)

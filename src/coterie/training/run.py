@@ -16,7 +16,6 @@ from coterie.core.errors import ArgumentError, CoterieError
 from coterie.core.registry import ANY_CODE
 from coterie.core.validation import settings_from
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Engine
 from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
@@ -26,6 +25,7 @@ from coterie.training.build import AnyModel, as_method, as_model
 from coterie.training.events import Listener
 from coterie.training.loop import train
 from coterie.training.result import Result
+from coterie.training.sampling import training_data
 from coterie.training.settings import Settings, SettingsOptions
 from coterie.training.trust import with_attack
 
@@ -109,7 +109,7 @@ def run(
             code="argument-missing",
         )
     chosen = with_attack(settings_from(Settings, **settings), ANY_CODE)
-    data = with_validation(Federation.of(federation), chosen.validation, chosen.seed)
+    data = training_data(Federation.of(federation), chosen)
     if resume and out is not None:
         data = lineage.applied(lineage.read(Path(out)), data, None)
     the_method: Method[Any] = as_method(method)

@@ -13,6 +13,8 @@ from coterie.core.client_table import ByClient
 from coterie.core.clients import Clients, clients_at
 from coterie.core.cohort import Roster
 from coterie.core.seeds import Purpose, generator
+from coterie.data.federation import Federation
+from coterie.data.validation_split import with_validation
 from coterie.training.settings import Settings, how_many
 
 
@@ -30,6 +32,15 @@ def _split(everyone: Roster, settings: Settings) -> tuple[Roster, Roster]:
     chosen = generator(settings.seed, Purpose.NEWCOMERS).choice(len(first), many, replace=False)
     new = torch.isin(everyone.ids, first[torch.from_numpy(chosen)])
     return everyone.only(~new), everyone.only(new)
+
+
+def training_data(federation: Federation, settings: Settings) -> Federation:
+    """The clients' data as a run uses it: with validation samples held out, and the scales of inputs and targets
+    measured on what is trained on: neither on validation samples nor on newcomers."""
+    held = with_validation(federation, settings.validation, settings.seed)
+    if held is federation and not settings.newcomers:
+        return federation
+    return held.measured(split_newcomers(held, settings)[0].ids)
 
 
 class ClientSampler:

@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
     x = [rng.normal(size=(40, 2)) for _ in NAMES]
     clients = [(xs, ((xs[:, 0] > 0) != bool(i % 2)).astype(np.int64)) for i, xs in enumerate(x)]
-    data = Federation.from_arrays(clients, names=NAMES)
+    data = Federation.from_arrays(clients, names=NAMES, standardise=False)
     method = coterie.WeCFL(k=2, local=Local(epochs=5, batch="full", lr=0.5))
     coterie.run(method, data, "linear", rounds=4, out=place / "trained")
     boards.a_run(place / "by hand")
@@ -180,7 +180,7 @@ def test_what_privacy_has_cost_every_client_is_shown(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(20, 2)), rng.integers(0, 2, 20)) for _ in range(8)]
     found = coterie.run(
-        *("fedavg", Federation.from_arrays(clients), "linear"),
+        *("fedavg", Federation.from_arrays(clients, standardise=False), "linear"),
         rounds=3,
         participation=4,
         seed=1,

@@ -325,15 +325,85 @@ def test_classes_or_numbers(cells: list[str], task: str) -> None:
 
 def test_times_and_identifiers() -> None:
     days = [f"2024-01-{i + 1:02}" for i in range(24)]
-    assert time_of([Column.of("day of birth", days)]) is not None
-    assert time_of([Column.of("day", [f"{i}/1/2024" for i in range(24)])]) is None  # whose order is anybody's guess
-    assert time_of([Column.of("day_number", [str(i) for i in range(24)])]) is None
     client = Column.of("client", [str(i % 3) for i in range(24)])
+    assert time_of([Column.of("day of birth", days)], client) is not None
+    assert (
+        time_of([Column.of("day", [f"{i}/1/2024" for i in range(24)])], client) is None
+    )  # whose order is anybody's guess
+    assert time_of([Column.of("day_number", [str(i) for i in range(24)])], client) is None
     assert useless(Column.of("n", [str(i) for i in range(24)]), client) is not None
     assert useless(Column.of("v", [str(i + 0.5) for i in range(24)]), client) is None
     assert useless(Column.of("code", [f"c{i % 3}" for i in range(24)]), client) is not None
     assert useless(Column.of("region", [f"r{i % 3 == 0}" for i in range(24)]), client) is None  # of several clients
     assert useless(Column.of("same", ["1"] * 24), client) is not None
+    # Of numbers, a name is not enough: a client's rows are in the order of a time, and not in that of a reaction time.
+    rising = [str(10 * (i // 3) + i % 3) for i in range(24)]
+    assert time_of([Column.of("test_time", rising)], client) is not None
+    assert time_of([Column.of("reaction_time", [str(i * 7 % 24) for i in range(24)])], client) is None
+    assert (
+        time_of([Column.of("test_time", ["3"] * 12 + ["4"] * 12)], client) is None
+    )  # most rows have no time of their own
+    number = [str(i // 3) for i in range(24)]  # each client counts its own rows
+    assert useless(Column.of("UNIQUE_ID", number), client) is not None
+    assert useless(Column.of("visits", number), client) is None
+
+
+def doubtful(cells: Cells, path: Path, **named: Any) -> dict[str, str]:
+    write(cells, path)
+    return {one.column: one.why for one in guess(look(str(path)), **named).doubts}
+
+
+def test_what_gives_the_target_away_is_told(tmp_path: Path) -> None:
+    x, who = numbers(), [i % 6 for i in range(ROWS)]
+    cells: Cells = {"user": who, "a": x[:, 0].tolist(), "b": x[:, 1].tolist()}
+    cells |= {"celsius": (x[:, 2] * 5).tolist(), "fahrenheit": (x[:, 2] * 9 + 32).round(1).tolist()}
+    found = doubtful(cells, tmp_path / "t.csv")
+    assert "tells 'fahrenheit' all by itself" in found["celsius"]
+    assert "only because it is the last column" in found["fahrenheit"]
+    assert set(found) == {"celsius", "fahrenheit"}
+    kinds: Cells = {"user": who, "a": x[:, 0].tolist(), "grade": ["AB"[int(v > 0)] for v in x[:, 1]]}
+    kinds["class"] = ["good" if v > 0 else "bad" for v in x[:, 1]]
+    assert set(doubtful(kinds, tmp_path / "k.csv")) == {"grade"}
+
+
+def test_series_and_what_is_the_same_for_a_client_are_told(tmp_path: Path) -> None:
+    rng, who = np.random.default_rng(0), np.repeat(np.arange(4), 30)
+    walk = {name: rng.normal(size=ROWS).cumsum().round(3).tolist() for name in "abc"}
+    y = (np.arange(ROWS) % 2).tolist()
+    cells: Cells = {"user": who.tolist(), **walk, "old": (who // 2 + 60 + who).tolist(), "class": y}
+    found = doubtful(cells, tmp_path / "t.csv")
+    assert "like those before them" in found["user"]
+    assert "the same in all rows of a client" not in found.get("old", "")  # as many values as clients: left out
+    cells["old"] = (who // 2 + 60).tolist()
+    assert "the same in all rows of a client" in doubtful(cells, tmp_path / "o.csv")["old"]
+    timed = cells | {"time": list(range(ROWS))}
+    assert "user" not in doubtful(timed, tmp_path / "d.csv")  # tested on the latest rows anyway
+
+
+def test_columns_are_left_out_as_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(hospitals(), Path("v.csv"))
+    said = init("v.csv", "--leave-out", "age", "--leave-out", "sex", "--out", "o.yaml")
+    assert said.exit_code == 2 or said.exit_code == 1  # nothing is left to learn from
+    said = init("v.csv", "--leave-out", "sex", "--out", "o.yaml")
+    assert said.exit_code == 0, said
+    assert yaml.safe_load(Path("o.yaml").read_text())["data"]["leave_out"] == ["sex", "visit_id", "site_code"]
+    with raises("data-column-unknown", match="no 'sexx'"):
+        guess(look("v.csv"), leave_out=("sexx",))
+    with raises("option-conflict", match="--leave-out: 'outcome'"):
+        guess(look("v.csv"), target="outcome", leave_out=("outcome",))
+
+
+def test_a_data_file_is_a_csv_file_and_one_without_names_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(hospitals(), Path("v.data"))
+    assert init("v.data").exit_code == 0
+    assert yaml.safe_load(Path("v.yaml").read_text())["data"]["name"] == "csv"
+    Path("bare.data").write_text("63.0,1.0,1.0,145.0,0\n67.0,1.0,4.0,160.0,2\n")
+    with raises("data-column-invalid", match=r"first line has numbers \(63.0, 1.0, 1.0, ...\), not names"):
+        look("bare.data")
 
 
 def test_the_command_is_in_the_table() -> None:

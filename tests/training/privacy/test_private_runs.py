@@ -55,7 +55,7 @@ ACCOUNTED: dict[str, Any] = {
 def clients() -> coterie.Federation:
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(12, 3)).astype(np.float32), rng.integers(0, 2, 12)) for _ in range(12)]
-    return coterie.Federation.from_arrays(arrays, test=0.25)
+    return coterie.Federation.from_arrays(arrays, test=0.25, standardise=False)
 
 
 def private(**changes: Any) -> Privacy:

@@ -77,6 +77,8 @@ def spread(
         truth=truth,
         mixture=mixture,
         name=f"{data.name}, {name}",
+        marked=data.per_domain(data.validation, len(views) or 1),
+        time=data.per_domain(data.time, len(views) or 1),
         note=f"{left:,} samples left over" if left > 0 and not deal.reuse else "",
     )
     poor = np.flatnonzero(made.train.lengths.numpy() == 0)

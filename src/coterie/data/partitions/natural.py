@@ -77,6 +77,8 @@ class Natural:
             name=data.name,
             names=data.client_names,
             groups=data.groups,
+            marked=data.validation,
+            time=data.time,
         )
         if len(kept) == everyone:
             return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -52,14 +51,7 @@ def drawn(data: Dataset, samples: int, test_samples: int | None, rng: np.random.
         if test_samples is not None:
             test = _some(test, test_samples, "test_samples", data.name, rng)
         kept = np.sort(np.concatenate([train, test]))
-    return dataclasses.replace(
-        data,
-        x=data.x[kept],
-        y=data.y[kept],
-        official=None if data.official is None else data.official[kept],
-        client=None if data.client is None else data.client[kept],
-        validation=None if data.validation is None else data.validation[kept],
-    )
+    return data.take(kept)
 
 
 def _some(rows: Ints, many: int, key: str, name: str, rng: np.random.Generator) -> Ints:

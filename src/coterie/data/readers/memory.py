@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -52,9 +52,8 @@ def from_frame(
             "use coterie.Federation.from_arrays",
             code="data-type",
         )
-    scaled: bool | Literal["all"] = standardise
     table = Table(
-        *(name, y, client, split, None if x is None else tuple(x), scaled, standardise_y, task),
+        *(name, y, client, split, None if x is None else tuple(x), standardise, standardise_y, task),
         leave_out=leave_out,  # type: ignore[arg-type]  # pydantic makes a tuple of it
         missing=missing,
         categories=categories,

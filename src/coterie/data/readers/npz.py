@@ -13,6 +13,7 @@ from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT, Kind
 from coterie.data.dataset import Dataset
+from coterie.data.encoding import Standardise
 from coterie.data.readers.checks import LARGEST, check_inflated, read_member, reading
 from coterie.data.readers.columns import (
     Channels,
@@ -50,6 +51,8 @@ class NPZ:
     channels: Channels | None = None  # where the channels of images are; None: first, unless bytes look otherwise
     words: bool = False
     largest: PositiveInt = LARGEST  # bytes that the file may inflate to, unless it is itself larger
+    standardise: Standardise = "auto"  # x to mean 0, deviation 1 by training samples; auto: no images
+    standardise_y: Standardise = "auto"  # the same for targets of a regression; metrics are in their units
     task: Kind | None = None  # None: whole numbers and names are classes, other numbers a regression
 
     def __call__(self) -> Dataset:
@@ -87,7 +90,7 @@ class NPZ:
             names,
             class_names=class_names(arrays["y"]),
             validation=marked,
-        )
+        ).with_usual_scales(self.standardise if self.divisor is None else self.standardise is True, self.standardise_y)
 
     def _arrays(self, file: Path) -> dict[str, Column]:
         """The arrays by what they are for."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass as plain
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 from torch import Tensor
@@ -72,7 +71,7 @@ class Table:
     client: str | None = None  # column of the owners
     split: str | None = None  # column of train, val and test
     x: tuple[str, ...] | None = None  # columns of the features; None: all others that are of use
-    standardise: bool | Literal["all"] = True  # features to mean 0, deviation 1: by training rows; 0.1 did by "all"
+    standardise: bool = True  # features to mean 0 and deviation 1, as measured on the training rows
     standardise_y: bool = True  # the same for the targets of a regression; metrics and predictions are in their units
     task: Kind | None = None  # None: whole numbers and names are classes, other numbers a regression
     leave_out: Names = ()  # columns that are not features
@@ -164,11 +163,10 @@ class Table:
             )
         x, plan = as_stored(values), chosen.plan(values, self.standardise)
         return Dataset(
-            *(name, x, y, classes, self._scale(x, test) if plan is None else Scale(), test, client, names),
+            *(name, x, y, classes, Scale(), test, client, names),
             features=chosen.names,
             left_out=chosen.left_out,
-            # Who splits it says what the training rows are.
-            standardise_x=self.standardise is True and test is None and plan is None,
+            standardise_x=self.standardise and plan is None,
             standardise_y=self.standardise_y,
             class_names=called,
             validation=validation(columns["split"]) if "split" in columns else None,
@@ -225,17 +223,6 @@ class Table:
                 code="data-labels",
             )
         return y, classes, class_names(column)
-
-    def _scale(self, x: Tensor, test: NDArray[np.bool_] | None) -> Scale:
-        if not self.standardise:
-            return Scale()
-        means, stds = [], []
-        for column in (x if test is None else x[torch.from_numpy(~test)]).unbind(1):
-            std, mean = torch.std_mean(column.double(), correction=0)
-            constant = bool(column.min() == column.max())  # by rounding, its deviation need not be 0
-            means.append(float(mean))
-            stds.append(1.0 if constant else float(std))
-        return Scale(1.0, torch.tensor(means), torch.tensor(stds))
 
 
 def _typed(cells: Sequence[str]) -> NDArray[Any]:

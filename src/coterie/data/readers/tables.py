@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -14,7 +15,7 @@ from pydantic import PositiveInt
 from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.types import STRICT
-from coterie.data.cells import as_cell
+from coterie.data.cells import as_cell, number_in
 from coterie.data.readers.checks import LARGEST, check_inflated
 from coterie.data.readers.table import Read
 from coterie.data.readers.table import Table as Table
@@ -68,6 +69,13 @@ def _check_header(header: Sequence[str], title: str) -> None:
         raise CoterieError(
             f"data: {title}: column {header.index('') + 1} has no name in the header; name it, or leave it out "
             "(pandas: to_csv(path, index=False))",
+            code="data-column-invalid",
+        )
+    numbers = [name for name in header if math.isfinite(number_in(name))]
+    if 2 * len(numbers) >= len(header) and any("." in name for name in numbers):  # whole numbers may be names
+        raise CoterieError(
+            f"data: {title}: its first line has numbers ({', '.join(header[:3])}, ...), not names; write a line with "
+            "the names of the columns above it",
             code="data-column-invalid",
         )
     twice = [name for name in header if header.count(name) > 1]

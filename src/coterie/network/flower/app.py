@@ -20,15 +20,14 @@ from coterie.core.codec import TYPES
 from coterie.core.compute import AUTO, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.validation import settings_from
-from coterie.network.client.data import own_data
-from coterie.network.client.state_store import FROZEN, DirectoryStore, StateStore
-from coterie.network.client.worker import ClientWorker
-from coterie.network.flower.grid_transport import FlowerTransport
-from coterie.network.flower.records import from_records, to_records
-from coterie.network.protocol.messages import Refusal
-from coterie.network.protocol.wire import WireError, encode
-from coterie.network.server.config import read
-from coterie.network.server.run import train_with_clients
+from coterie.network.client_data import own_data
+from coterie.network.client_state import FROZEN, DirectoryStore, StateStore
+from coterie.network.config import read
+from coterie.network.flower.transport import FlowerTransport, from_records, to_records
+from coterie.network.messages import Refusal
+from coterie.network.server import train_with_clients
+from coterie.network.wire import WireError, encode
+from coterie.network.worker import ClientWorker
 
 
 def train_on_grid(grid: Grid, context: Context) -> None:

@@ -10,10 +10,18 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from coterie.core.errors import CoterieError
+
+
+def require_flower(what: str) -> None:
+    """Say how to install it."""
+    if find_spec("flwr") is None:
+        raise CoterieError(f"{what} needs Flower: pip install 'coterie[flower]'", code="extra-missing")
+
 
 HOMES: Mapping[str, tuple[str, ...]] = {
     "flwr.cli.build": ("build_fab_from_disk",),

@@ -22,8 +22,10 @@ import httpx
 from coterie.core.errors import CoterieError
 from coterie.core.termination import Interruption
 from coterie.network.audit import AuditEntry, AuditLog, no_audit
+from coterie.network.certificates import ServerFiles, check_not_shared, public_pem, server_files
+from coterie.network.config import Network, ServerConfig
+from coterie.network.engine import Transport
 from coterie.network.flower import guard, processes
-from coterie.network.flower.grid_transport import FlowerTransport, LinkDownError
 from coterie.network.flower.internals import (
     ApiErrorCode,
     CliClientHttpInterceptor,
@@ -48,12 +50,8 @@ from coterie.network.flower.internals import (
 )
 from coterie.network.flower.launcher import AUDIT, CONNECTIONS, REQUESTS
 from coterie.network.flower.processes import Address
-from coterie.network.security.certificates import ServerFiles, server_files
-from coterie.network.security.issuing import public_pem
-from coterie.network.security.key_files import check_not_shared
-from coterie.network.server.config import Network, ServerConfig
-from coterie.network.server.run import inspect_with_clients, train_with_clients
-from coterie.network.transport import Transport
+from coterie.network.flower.transport import FlowerTransport, LinkDownError
+from coterie.network.server import inspect_with_clients, train_with_clients
 from coterie.training.events import Listener
 from coterie.training.inspection import Inspection
 from coterie.training.result import Result

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import CoterieError, suggest
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.api.limits import Limits
 from coterie.serving.api.problems import RequestError
 from coterie.serving.api.served_run import ServedRun

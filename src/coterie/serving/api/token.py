@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from coterie.core.errors import CoterieError
-from coterie.network.security.key_files import check_private
+from coterie.network.certificates import check_private
 from coterie.serving.address import is_local
 
 VARIABLE = "COTERIE_API_TOKEN"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from coterie.network.security.certificates import Standing
+    from coterie.network.certificates import Standing
 
 
 def certs(
@@ -37,8 +37,8 @@ def certs(
 
     Example: coterie certs certs --host fl.example.org --host 10.0.0.5 --client hospital-a --client hospital-b
     """
-    from coterie.network.security.certificates import provide
-    from coterie.network.security.certificates import revoke as withdraw
+    from coterie.network.certificates import provide
+    from coterie.network.certificates import revoke as withdraw
 
     for place in withdraw(directory, revoke) if revoke else ():
         sys.stderr.write(f"revoked: its key is in {place}; a running server refuses it from the next round on\n")
@@ -50,8 +50,7 @@ def certs(
 
 def _as_text(standing: Standing) -> list[str]:
     """What there is, then who is to get what."""
-    from coterie.network.security.certificates import fingerprint
-    from coterie.network.security.key_files import valid_until
+    from coterie.network.certificates import fingerprint, valid_until
 
     where = standing.directory
     lines = [
@@ -75,8 +74,7 @@ def _as_text(standing: Standing) -> list[str]:
 
 
 def _as_json(standing: Standing) -> dict[str, object]:
-    from coterie.network.security.certificates import fingerprint
-    from coterie.network.security.key_files import valid_until
+    from coterie.network.certificates import fingerprint, valid_until
 
     return {
         "directory": str(standing.directory),

@@ -12,8 +12,8 @@ import typer
 from coterie.core.errors import CoterieError
 
 if TYPE_CHECKING:
-    from coterie.network.client.local_privacy import PrivacyGuard
-    from coterie.network.security.certificates import ClientFiles
+    from coterie.network.certificates import ClientFiles
+    from coterie.network.local_privacy import PrivacyGuard
 
 State = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where it keeps what is its own; ./coterie-NAME when not given.")
@@ -60,7 +60,7 @@ def client(
 
     Example: coterie client --server fl.example.org:8000 --key hospital-a --data records.parquet,y=outcome
     """
-    from coterie.network.flower.need import require_flower
+    from coterie.network.flower.internals import require_flower
 
     require_flower("coterie client")
     _check(server, key, insecure, allow or ())
@@ -70,11 +70,11 @@ def client(
     from coterie.core.compute import Compute
     from coterie.core.termination import by_sigterm, exit_code
     from coterie.core.validation import settings_from
-    from coterie.network.client.data import own_data
-    from coterie.network.client.state_store import DirectoryStore
-    from coterie.network.client.worker import ClientWorker
+    from coterie.network.certificates import private_files
+    from coterie.network.client_data import own_data
+    from coterie.network.client_state import DirectoryStore
     from coterie.network.flower.supernode import ServerConnection, run_client
-    from coterie.network.security.key_files import private_files
+    from coterie.network.worker import ClientWorker
 
     worker = ClientWorker(
         *(who, lambda: own_data(data), DirectoryStore(place / "kept")),
@@ -94,7 +94,7 @@ def client(
 
 def _guard(text: str, place: Path) -> PrivacyGuard:
     """What makes the client's answers private; the budget is said before anything is sent."""
-    from coterie.network.client.local_privacy import PrivacyGuard, read_local_privacy
+    from coterie.network.local_privacy import PrivacyGuard, read_local_privacy
     from coterie.training.privacy.accountant import require_accounting
 
     require_accounting()
@@ -135,8 +135,8 @@ def _is_address(server: str) -> bool:
 
 def _identity(key: Path | None, name: str | None) -> tuple[ClientFiles | None, str]:
     """The files of the key, and who the client is: the key says it where there is one."""
-    from coterie.network.protocol.messages import check_name
-    from coterie.network.security.certificates import client_files
+    from coterie.network.certificates import client_files
+    from coterie.network.messages import check_name
 
     if key is None:
         if name is None:

@@ -26,7 +26,7 @@ def explain(
     """
     import sys
 
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     result = load(run, trust=tuple(trust or ()))
     found = result.explain(as_written(result.known.names, client))

@@ -49,7 +49,7 @@ def export(
     import json
     import sys
 
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     if (cluster is not None) + all_ + (client is not None) > 1:
         raise CoterieError("--cluster, --all and --client exclude one another; write one", code="option-conflict")

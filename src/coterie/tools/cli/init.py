@@ -26,6 +26,9 @@ def init(
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="What is to be predicted; guessed if not given.")
     ] = None,
+    leave_out: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="No input: an identifier, the target in another form.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.yaml", help="Beside you, named after the data.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, take the guesses.")] = False,
 ) -> None:
@@ -47,7 +50,7 @@ def init(
     seen = look(path)
     if asks:
         client, target = _ask(seen, client, target)
-    found = guess(seen, client, target)
+    found = guess(seen, client, target, leave_out or ())
     for line in told(seen, found):
         typer.echo(line)
     text = document(seen, found, shlex.quote(str(page)))
@@ -75,6 +78,7 @@ def told(file: File, found: Guesses) -> list[str]:
         *(f"  rows      {one.column}: {one.why}" for one in found.incomplete),
         *(f"  left out  {one.column}: {one.why}" for one in (*found.left_out, *found.unused)),
         f"  inputs    {', '.join(found.inputs)}",
+        *(f"  look at   {one.column}: {one.why}" for one in found.doubts),
     ]
 
 

@@ -120,7 +120,7 @@ def predict(
 
 
 def _loaded(run: Path, trust: list[str] | None) -> Result[Any]:
-    from coterie.network.load_any import load
+    from coterie.network.server import load
 
     return load(run, trust=tuple(trust or ()))
 

@@ -12,7 +12,7 @@ from coterie.core.errors import CoterieError
 from coterie.tools.cli.options import AsJson, Out, Resume, Trust, Words, check_resume
 
 if TYPE_CHECKING:
-    from coterie.network.server.config import ServerConfig
+    from coterie.network.config import ServerConfig
     from coterie.training.events import Event, Listener
     from coterie.training.result import Result
 
@@ -38,8 +38,8 @@ def server(
     Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
     """
     from coterie.core.registry import Consent
-    from coterie.network.flower.need import require_flower
-    from coterie.network.server.config import read
+    from coterie.network.config import read
+    from coterie.network.flower.internals import require_flower
     from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
     from coterie.training.privacy.begin import check_with_clients
@@ -110,8 +110,8 @@ def _run(
     from rich.console import Console
 
     from coterie.core.termination import exit_code, interruptible
+    from coterie.network.certificates import private_files
     from coterie.network.flower.superlink import ServerEndpoint, serve
-    from coterie.network.security.key_files import private_files
     from coterie.tools.cli import console
     from coterie.tools.cli.stopping import stopping
     from coterie.training.run_directory import check_free, read_history

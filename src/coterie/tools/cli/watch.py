@@ -32,7 +32,7 @@ def watch(
     import sys
 
     from coterie.core.errors import CoterieError
-    from coterie.network.load_any import load
+    from coterie.network.server import load
     from coterie.serving.watch import FEWEST
     from coterie.serving.watch import watch as test
     from coterie.training.build import build_addition

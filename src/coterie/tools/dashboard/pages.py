@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.errors import CoterieError
-from coterie.network.load_any import load
+from coterie.network.server import load
 from coterie.serving.model_card import model_card
 from coterie.tools.dashboard import downloads, places
 from coterie.tools.dashboard.listing import Line, RunList

@@ -37,6 +37,8 @@ def document(file: File, found: Guesses, name: str) -> str:
             "",
             "data:  # the file, and what its columns are for",
             *_lines(data_lines(file, found), "  "),
+            *(["  # look at these before you train:"] if found.doubts else []),
+            *(f"  #   {one.column}: {one.why}" for one in found.doubts),
             *_lines(top),
             "local:  # how a client trains",
             *_lines(local, "  "),

@@ -9,6 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coterie.core.errors import CoterieError
 from coterie.data.cells import as_cell, category, time_in
 from coterie.data.column_reader import ColumnKind, ColumnReader
@@ -20,7 +23,14 @@ from coterie.data.table_columns import ColumnRules, text_reason
 NEARLY = 0.1  # of the rows; with fewer that have no date, a column was meant as one
 ROWS = 20_000  # that are looked at; enough to guess by
 Format: TypeAlias = Literal["csv", "parquet", "npz"]
-ENDINGS: Mapping[str, Format] = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".npz": "npz"}
+ENDINGS: Mapping[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".data": "csv",
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,11 @@ class Column:
     def full(self) -> bool:
         """Whether no value is missing."""
         return None not in self.cells
+
+    @property
+    def floats(self) -> NDArray[np.float64]:
+        """The number of each row; NaN where there is none."""
+        return np.array([float(c) if c is not None and _number(c) else np.nan for c in self.cells], dtype=np.float64)
 
     @property
     def numbers(self) -> list[float]:

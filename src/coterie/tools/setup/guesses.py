@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.formatting import counted
@@ -49,9 +52,15 @@ TARGETS = (
 AMOUNTS = ("price", "sales", "revenue", "demand", "load", "rating", "score", "quality", "amount", "cost")  # or inputs
 TIMES = ("timestamp", "datetime", "date", "time", "when", "day")
 KEYS = ("id", "uuid", "guid", "index", "key", "number", "no", "name")
+IDENTIFIERS = ("id", "uuid", "guid", "key")  # of these, a value of its own in most rows of a client is enough
 SPLITS = {"train", "val", "validation", "test"}
+LAST = "the last column that can be predicted"
 CLASSES = 20  # different whole numbers that are still taken for classes
 FEW_ROWS = 5  # of a client, on average: with fewer, a column hardly says whose rows they are
+IN_ORDER = 0.9  # of a client's rows; then a column of numbers that is called a time is one
+SHOWN = 6  # names of columns in a line
+TELLS = 0.98  # accuracy, or R2, of one column alone: then it may be another form of the target
+ALIKE = 0.25  # correlation of a client's rows with those before them: then they are a series
 UNIQUE = 20  # rows from which on a value of its own in each of them is an identifier
 Task: TypeAlias = Literal["classification", "regression"]
 
@@ -78,12 +87,21 @@ class Guesses:
     incomplete: tuple[Guess, ...]  # the target, the client, where they are missing in some rows
     unused: tuple[Guess, ...] = ()  # columns that a run leaves out by itself
     text: tuple[str, ...] = ()  # inputs of prose, whose words are hashed
+    doubts: tuple[Guess, ...] = ()  # columns to look at before one trains, and why
 
 
-def guess(file: File, client: str | None = None, target: str | None = None) -> Guesses:
-    """Everything; client, target: named by the user."""
+def guess(file: File, client: str | None = None, target: str | None = None, leave_out: Sequence[str] = ()) -> Guesses:
+    """Everything; client, target, leave_out: named by the user."""
+    for name in leave_out:
+        file.column(name, "--leave-out")
+        if name in (client, target):
+            raise CoterieError(
+                f"--leave-out: '{name}' is named by --client or --target too; leave it out of one",
+                code="option-conflict",
+            )
     if client is not None and client == target:
         raise CoterieError(f"--client and --target: both are '{client}'; name two columns", code="option-conflict")
+    named, file = file, replace(file, columns=tuple(c for c in file.columns if c.name not in leave_out))
     owner = Guess(file.column(client, "--client").name, "as you said") if client else owner_of(file, target)
     split = [c.name for c in file.columns if c.name == "split" and {str(v).lower() for v in c.values} <= SPLITS]
     aim = Guess(file.column(target, "--target").name, "as you said") if target else target_of(file, owner.column, split)
@@ -91,9 +109,11 @@ def guess(file: File, client: str | None = None, target: str | None = None) -> G
     column, whose = file.column(aim.column, "--target"), file.column(owner.column, "--client")
     task, task_why = task_of(column)
     taken = {owner.column, aim.column, *split}
-    time = None if split or file.format == "npz" else time_of([c for c in file.columns if c.name not in taken])
+    free = [c for c in file.columns if c.name not in taken]
+    time = None if split or file.format == "npz" else time_of(free, whose)
     rest = [c for c in file.columns if c.name not in taken and (time is None or c.name != time.column)]
-    left_out = () if file.format == "npz" else tuple(filter(None, (useless(c, whose) for c in rest)))
+    asked = tuple(Guess(name, "as you said") for name in leave_out)
+    left_out = () if file.format == "npz" else (*asked, *filter(None, (useless(c, whose) for c in rest)))
     gone = {one.column for one in left_out}
     if file.format == "npz":
         return Guesses(owner, aim, task, task_why, time, left_out, (input_of(file, taken),), ())
@@ -102,7 +122,12 @@ def guess(file: File, client: str | None = None, target: str | None = None) -> G
     unused = tuple(Guess(c.name, _why_unused(file, c)) for c in rest if c.unused and c not in prose)
     inputs = tuple(c.name for c in rest if c in prose or not c.unused)
     text = tuple(c.name for c in prose)
-    return Guesses(owner, aim, task, task_why, time, left_out, inputs, _incomplete(column, whose), unused, text)
+    used = [c for c in rest if c.name in inputs and c not in prose]
+    doubts = (*_doubts_of_target(aim, column, named), *leaks(used, column, task), *_of_clients(used, whose))
+    if time is None and not split:
+        doubts = (*doubts, *series(used, column, whose, task))
+    incomplete = _incomplete(column, whose)
+    return Guesses(owner, aim, task, task_why, time, left_out, inputs, incomplete, unused, text, doubts)
 
 
 def owner_of(file: File, target: str | None) -> Guess:
@@ -141,7 +166,7 @@ def target_of(file: File, client: str, split: Sequence[str]) -> Guess:
             return Guess(column.name, f"the name may say what is predicted; {_kind(column)}")
     for column in reversed(free):
         if column.kind in ("number", "boolean") or len(column.values) <= CLASSES:
-            return Guess(column.name, f"the last column that can be predicted; {_kind(column)}")
+            return Guess(column.name, f"{LAST}; {_kind(column)}")
     raise CoterieError(
         f"--target: no column of {file.path} can be predicted; write --target COLUMN", code="option-missing"
     )
@@ -160,15 +185,125 @@ def task_of(column: Column) -> tuple[Task, str]:
     return "classification", f"{len(column.values)} different whole numbers"
 
 
-def time_of(columns: Sequence[Column]) -> Guess | None:
+def time_of(columns: Sequence[Column], client: Column) -> Guess | None:
     """The column by which rows can be ordered."""
     for word in TIMES:
         for column in columns:
             words = words_in(column.name)
-            numbers = column.kind == "number" and words != [word]  # `time` may be a number, `day_of_week` is no time
-            if word in words and column.dated and not numbers and len(column.values) > 1:
+            if word not in words or not column.dated or len(column.values) < 2:
+                continue
+            # `time` may be a number; `day_of_week` is no time, nor is `reaction_time`, which goes up and down
+            if column.kind != "number" or words == [word] or (words[-1] == word and _in_order(column, client)):
                 return Guess(column.name, "every row has a time: test rows are each client's latest")
     return None
+
+
+def _in_order(column: Column, client: Column) -> bool:
+    """Whether a client's rows are in the order of these numbers, nearly, and most of them have one of their own."""
+    values, owner = column.floats, _codes(client)
+    order = np.argsort(owner, kind="stable")
+    same = owner[order][1:] == owner[order][:-1]
+    steps = np.diff(values[order])[same]
+    ahead = bool(len(steps)) and float((steps >= 0).mean()) >= IN_ORDER
+    return ahead and float((steps != 0).mean()) > 0.5
+
+
+def leaks(columns: Sequence[Column], target: Column, task: Task) -> tuple[Guess, ...]:
+    """Inputs that give the target away: one of them alone is enough to know it."""
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    known = np.array([cell is not None for cell in target.cells])
+    y = _codes(target) if task == "classification" else target.floats
+    known &= np.isfinite(y)
+    found = []
+    for column in columns:
+        x = column.floats if column.kind == "number" else _codes(column).astype(np.float64)
+        rows = known & np.isfinite(x)
+        if rows.sum() < UNIQUE or len(np.unique(y[rows])) < 2:
+            continue
+        kind = DecisionTreeClassifier if task == "classification" else DecisionTreeRegressor
+        tree = kind(max_leaf_nodes=64, min_samples_leaf=5, random_state=0)
+        score = float(tree.fit(x[rows, None], y[rows]).score(x[rows, None], y[rows]))
+        usual = np.unique(y[rows], return_counts=True)[1].max() / rows.sum() if task == "classification" else 0.0
+        if score >= TELLS and 1 - score < (1 - usual) / 2:
+            measure = f"{score:.0%} right" if task == "classification" else f"R2 {score:.2f}"
+            found.append(
+                Guess(
+                    column.name,
+                    f"tells '{target.name}' all by itself ({measure}): is it known before '{target.name}' is? If "
+                    "not, leave it out",
+                )
+            )
+    return tuple(found)
+
+
+def series(columns: Sequence[Column], target: Column, client: Column, task: Task) -> tuple[Guess, ...]:
+    """Rows that are much like those before them, where no column says when they were."""
+    kind = _codes(target) if task == "classification" else np.zeros(len(target.cells), dtype=np.int64)
+    group = _codes(client) * (int(kind.max(initial=0)) + 1) + kind  # a file may be in order of its classes
+    found = [_with_the_last(c.floats, group) for c in columns if c.kind == "number" and len(c.values) > 2]
+    own = _with_the_last(target.floats, group) if task == "regression" else 0.0
+    middle = float(np.median(found)) if len(found) >= 3 else 0.0
+    if max(middle, own / 2) < ALIKE:
+        return ()
+    return (
+        Guess(
+            client.name,
+            f"a client's rows are like those before them (correlation {max(middle, own):.2f}), as in a series: test "
+            "rows drawn at random lie between training rows, and scores are too good. With a column of times, "
+            "data.time=COLUMN tests on the latest rows",
+        ),
+    )
+
+
+def _with_the_last(values: NDArray[np.float64], group: NDArray[np.int64]) -> float:
+    """The correlation of values with those before them in their group, the means of groups set apart."""
+    order = np.argsort(group, kind="stable")
+    values, group = values[order], group[order]
+    fine = np.isfinite(values)
+    values, group = values[fine], group[fine]
+    _, place, many = np.unique(group, return_inverse=True, return_counts=True)
+    if not len(values):
+        return 0.0
+    values = values - (np.bincount(place, values) / many)[place]
+    spread = float(np.square(values).sum())
+    same = group[1:] == group[:-1]
+    return float((values[1:] * values[:-1])[same].sum()) / spread if spread > 0 else 0.0
+
+
+def _of_clients(columns: Sequence[Column], client: Column) -> tuple[Guess, ...]:
+    """Inputs that are the same in all rows of a client."""
+    many, own = len(client.values), []
+    for column in columns:
+        if len(column.values) > 1 and many > 2 and len(set(zip(client.cells, column.cells, strict=True))) == many:
+            own.append(column.name)
+    if not own:
+        return ()
+    told = "the same in all rows of a client: tells clients apart, and nothing of their rows"
+    return (Guess(", ".join(own), told),)
+
+
+def _doubts_of_target(aim: Guess, column: Column, file: File) -> tuple[Guess, ...]:
+    """A target that no name speaks for."""
+    if not aim.why.startswith(LAST):
+        return ()
+    others = [
+        c.name for c in reversed(file.columns) if c is not column and (c.kind == "number" or len(c.values) <= CLASSES)
+    ]
+    more = ", ..." if len(others) > SHOWN else ""
+    return (
+        Guess(
+            aim.column,
+            f"is predicted only because it is the last column; if that is wrong: --target COLUMN, one of "
+            f"{', '.join(others[:SHOWN])}{more}",
+        ),
+    )
+
+
+def _codes(column: Column) -> NDArray[np.int64]:
+    """The values by number; a missing one is a value."""
+    places: dict[str | None, int] = {}
+    return np.array([places.setdefault(cell, len(places)) for cell in column.cells], dtype=np.int64)
 
 
 def useless(column: Column, client: Column) -> Guess | None:
@@ -184,6 +319,8 @@ def useless(column: Column, client: Column) -> Guess | None:
     if name[-1] in KEYS and values > rows / 2 and (column.whole or column.kind == "text"):
         return Guess(column.name, "by its name and values an identifier")
     pairs = set(zip(client.cells, column.cells, strict=True))
+    if name[-1] in IDENTIFIERS and len(pairs) > rows / 2 and len(pairs) > len(client.values):
+        return Guess(column.name, "by its name and values an identifier: most rows of a client have one of their own")
     if values > 2 and len(pairs) == values == len(client.values):
         return Guess(column.name, f"another name of '{client.name}': it would only tell clients apart")
     return None

@@ -28,8 +28,8 @@ from coterie.core.files import write_durably, writing
 from coterie.core.hardware import one_thread
 from coterie.core.registry import Consent
 from coterie.data.federation import Federation
-from coterie.network.protocol.messages import ModelSpec
-from coterie.network.server.client_registry import Shape
+from coterie.network.messages import ModelSpec
+from coterie.network.registry import Shape
 from coterie.training.build import named_model
 from coterie.training.data_record import DataRecord, scale_of, target_of
 from coterie.training.inference import as_inputs

@@ -24,10 +24,10 @@ from coterie.core.model import Model
 from coterie.core.registry import Consent
 from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
-from coterie.network.client.local_privacy import BudgetSpentError, PrivacyGuard
-from coterie.network.client.saved_model import save_model
-from coterie.network.client.state_store import StateStore, next_version, remove_unused_versions
-from coterie.network.protocol.messages import (
+from coterie.network.client_model import save_model
+from coterie.network.client_state import StateStore, next_version, remove_unused_versions
+from coterie.network.local_privacy import BudgetSpentError, PrivacyGuard
+from coterie.network.messages import (
     NAMES,
     PROTOCOL,
     ClientInfo,
@@ -39,8 +39,8 @@ from coterie.network.protocol.messages import (
     VisitRequest,
     read_as_client,
 )
-from coterie.network.protocol.wire import LIMITS, Limits, Payload, encode
-from coterie.network.server.client_registry import Shape
+from coterie.network.registry import Shape
+from coterie.network.wire import LIMITS, Limits, Payload, encode
 from coterie.training.ask import EVALUATION
 from coterie.training.build import named_model
 

@@ -22,7 +22,7 @@ from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.core.types import Kind
-from coterie.network.protocol.messages import ClientInfo
+from coterie.network.messages import ClientInfo
 
 FILE = "members.json"
 MANY = 8  # names in a message

@@ -12,13 +12,13 @@ import numpy as np
 from coterie.core.errors import CoterieError
 from coterie.core.registry import ANY_CODE, DATASETS, NO_CODE
 from coterie.core.yaml_text import YamlError, parse_yaml
-from coterie.data.arrays import encoded, split_at_random
+from coterie.data.arrays import split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
 from coterie.data.split_by_time import latest
 
-READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".data": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
@@ -44,7 +44,9 @@ def own_data(place: str, test: float = 0.2, seed: int = 0) -> Federation:
         )
     classes = params.pop("classes", None)
     if kind in ("csv", "parquet"):
-        params = {"standardise": False, "standardise_y": False} | _of_columns(params)
+        params = _of_columns(params)
+    if kind != "image-folder":
+        params = {"standardise": False, "standardise_y": False} | params
     made = DATASETS.build(kind, {"path": name, **params}, NO_CODE)
     return one_client(_numbered(made(), classes), test, seed)
 
@@ -128,8 +130,7 @@ def one_client(data: Dataset, test: float, seed: int) -> Federation:
         remarks=data.remarks,
         time=data.time,
     )
-    made = made.standardised() if data.standardise_y else made
-    return made if data.plan is None else encoded(made, data.plan)
+    return made.prepared(inputs=data.standardise_x, targets=data.standardise_y, plan=data.plan)
 
 
 def _from_function(name: str, params: dict[str, Any], test: float, seed: int) -> Federation:
@@ -158,8 +159,9 @@ def _from_function(name: str, params: dict[str, Any], test: float, seed: int) ->
             "or a coterie.Federation of one client",
             code="component-invalid",
         )
+    made_of = Federation.from_arrays([tuple(made)], test=test, seed=seed, standardise=False, standardise_y=False)
     # A function's arrays have no names for the server, whether or not one client's happen to be a table.
-    return replace(Federation.from_arrays([tuple(made)], test=test, seed=seed), features=None)
+    return replace(made_of, features=None)
 
 
 def _word(word: str) -> tuple[str, Any]:

@@ -1,1 +1,0 @@
-"""The client's side: its data, its kept state, and the worker that answers visits."""

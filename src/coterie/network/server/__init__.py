@@ -1,1 +1,0 @@
-"""The server's side of a federation of real clients."""
