@@ -10,8 +10,8 @@ model does not attract everyone.
 The server sees K losses per client and round, and per cluster needs the mean of the models only. Two visits per round.
 
 The clients of a round are clustered, as in the paper. `clustered="known"` clusters those who are absent as well, by the
-losses they sent last: these grow stale while models improve, which can cost more than small cohorts do (a quarter of 80
-clients, shifted digits: ARI 0.67 against 1.0).
+losses they sent last: these grow stale while models improve (a quarter of 80 clients, shifted digits, 40 rounds, seeds
+0-2: ARI 0.67, 0.66 and 1.0, against 1.0 each).
 `root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector, of
 the round in which each cluster last had members.
 In the authors' code, not in this: random clusters in the first round, and the end of steps 1 to 3 once clusters are
