@@ -32,9 +32,10 @@ test: $(VENV)/installed  ## the tests for every day, in a few minutes
 	$(PYTEST) -m "not exhaustive and not slow and not distributed"
 	$(PYTEST) -m "not exhaustive and not slow" $(SHAM)
 
+# PART=0/3 takes the slow ones and the first third of the combinations.
 test-rest: $(VENV)/installed  ## what `make test` leaves out: every method on every engine, every combination
-	$(PYTEST) -m "(exhaustive or slow) and not distributed"
-	$(PYTEST) -m "exhaustive or slow" $(SHAM)
+	$(PYTEST) -m "(exhaustive or slow) and not distributed" $(if $(PART),--part $(PART))
+	$(PYTEST) -m "exhaustive or slow" $(if $(PART),--part $(PART)) $(SHAM)
 
 test-all: test test-rest  ## both: every test that is not marked distributed
 

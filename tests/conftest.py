@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import signal
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -86,10 +87,14 @@ def examples(few: int, many: int, *strategies: SearchStrategy[Any]) -> Callable[
     return decorate
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", metavar="I/N", help="of the exhaustive tests, only the I-th of N parts, from 0")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of the combinations of a test marked `covering`, all are `exhaustive` but a few with every value of every
-    parameter among them."""
+    parameter among them; of the exhaustive ones `--part` takes those of one part."""
     grids: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
@@ -98,6 +103,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for grid in grids.values():
         for item in uncovering(grid):
             item.add_marker("exhaustive")
+    if (part := config.getoption("--part")) is not None:
+        number, parts = map(int, part.split("/"))
+        mine = [item for item in items if _part(item, parts) in (None, number)]
+        config.hook.pytest_deselected(items=[item for item in items if _part(item, parts) not in (None, number)])
+        items[:] = mine
+
+
+def _part(item: pytest.Item, parts: int) -> int | None:
+    """The part that an exhaustive test belongs to, the same in every process; None for any other test."""
+    if item.get_closest_marker("exhaustive") is None:
+        return None
+    return zlib.crc32(item.nodeid.encode()) % parts
 
 
 def uncovering(grid: list[pytest.Function]) -> list[pytest.Function]:
