@@ -46,10 +46,9 @@ LATER: Mapping[str, Any] = {
     "styles": None,
     "mix": False,
     "opposed": True,
-    "clustered": "known",  # of CLoVE
 }
-# Options that matter only for clients that join after the first round, with their earlier value.
-COMING_LATER: Mapping[str, Any] = {"join": "nearest"}
+# Options that matter only where not everyone takes part in every round, with their earlier value.
+COMING_LATER: Mapping[str, Any] = {"join": "nearest", "clustered": "known"}
 # Values that were renamed after outcomes were stored, with the name in the fingerprints of those outcomes.
 RENAMED: Mapping[tuple[str, Any], Any] = {("warmup_by", "local_unclustered"): "local"}
 

@@ -100,10 +100,6 @@ def test_with_known_clients_clustered_one_that_is_met_late_finds_the_clusters() 
     close(after.losses.at(torch.tensor([3, 7])), [[1.0, 5.1], [2.0, 3.3]])  # kept, and new
 
 
-def test_what_earlier_runs_had_is_an_option_whose_outcomes_stand() -> None:
-    assert (CLoVE().revision, CLoVE(clustered="known").revision) == (1, 0)
-
-
 def test_clients_that_left_do_not_count() -> None:
     kept = ByClient(torch.tensor([3, 99]), torch.tensor([[1.0, 5.1], [0.0, 90.0]]))
     was = LossClusters(MODELS, ByClient(kept.ids, torch.tensor([1, 0])), torch.arange(2), kept)

@@ -45,7 +45,7 @@ def test_two_halves_say_that_a_suspected_clients_data_has_changed_and_it_moves()
     assert state.labels.at(IDS).tolist() == [1, 0, 1, 1]
     assert state.centers.tolist() == [[2.0, 1.0], [5.0, 1.0]]  # client 0's model counts nowhere
     assert state.looks.ids.tolist() == [3, 4, 7]  # it is looked at again from where it is
-    assert state.drifted
+    assert state.drifted.tolist() == [0]
 
 
 def test_where_the_halves_say_it_is_as_it_was_everything_stays() -> None:
@@ -55,7 +55,7 @@ def test_where_the_halves_say_it_is_as_it_was_everything_stays() -> None:
     assert state.labels.at(IDS).tolist() == [0, 0, 1, 1]
     assert state.centers.tolist() == [[1.0, 1.0], [5.0, 1.0]]
     assert torch.equal(state.looks.values, before.looks.values)
-    assert not state.drifted
+    assert not len(state.drifted)
 
 
 def test_in_a_trial_what_who_has_moved_measured_does_not_count() -> None:
@@ -91,16 +91,53 @@ def test_in_a_round_of_new_looks_the_old_ones_are_compared_and_those_of_who_move
     assert state.labels.at(IDS)[0] == state.labels.at(IDS)[2]
 
 
-@pytest.mark.parametrize("drifted", [True, False])
-def test_after_a_move_the_next_looks_are_from_one_model_so_that_clusters_may_merge(drifted: bool) -> None:
+@pytest.mark.parametrize("who", [(), (3,), (3, 7)])
+def test_after_several_moves_the_next_looks_are_from_one_model_so_that_clusters_may_merge(who: tuple[int, ...]) -> None:
+    """One client's change may be a false alarm: then it is as if there had been none."""
+    drifted = len(who) > 1
     state = without_trial(first_round(METHOD)[0])
     labels = ByClient(IDS, torch.tensor([0, 1, 1, 1]))
-    state = dataclasses.replace(state, labels=labels, visits=10.0, drifted=drifted).visited(4)
-    assert not state.drifted
+    state = dataclasses.replace(state, labels=labels, visits=10.0, drifted=torch.tensor(who)).visited(4)
+    assert not len(state.drifted)
     assert state.group_of.tolist() == ([0, 0] if drifted else [0, 1])
     assert state.verdict == (RIGHT if drifted else UNTRIED)  # what was tried once is not tried again for a move
     # The mean by clients: a quarter of (1.5, 1) and three quarters of (5.5, 1).
     assert state.anchors.tolist() == ([[4.5, 1.0]] if drifted else [[1.5, 1.0], [5.5, 1.0]])
+
+
+def test_clusters_that_nobody_was_looked_at_in_stay_as_they_are() -> None:
+    """Three clusters are one group after a drift; a round looks at clients of the first two only."""
+    state = without_trial(first_round(METHOD)[0])
+    labels = ByClient(IDS, torch.tensor([0, 0, 1, 2]))
+    centers = torch.tensor([[1.0, 1.0], [5.0, 1.0], [9.0, 1.0]])
+    state = dataclasses.replace(state, labels=labels, centers=centers, group_of=torch.zeros(3, dtype=torch.int64))
+    found = state.regrouped(0, torch.tensor([0, 4]), torch.tensor([0, 1]))
+    assert found.labels.at(IDS).tolist() == [0, 0, 1, 2]
+    assert found.centers.tolist() == centers.tolist()
+
+
+def alarmed_twice(drifted: tuple[int, ...]) -> tuple[Halved, Halved]:
+    """Client 0's loss jumps in two visits, and no model fits; before and after the second."""
+    before = dataclasses.replace(known(without_trial(first_round(METHOD)[0])), drifted=torch.tensor(drifted))
+    before = dataclasses.replace(before, alarmed=torch.tensor([0]))
+    jumped = dataclasses.replace(TRAINED, loss=torch.tensor([1.9, 0.5, 0.5, 0.5]))
+    ask = ScriptedAsk([jumped], scored({0: (1.9, 1.8)}))
+    return before, METHOD.round(before, make_cohort(IDS.tolist(), ROSTER, 2), ask)
+
+
+def test_data_of_one_client_that_no_model_fits_is_looked_at_again_and_nobody_elses() -> None:
+    before, after = alarmed_twice(())
+    assert after.looks.ids.tolist() == [3, 4, 7]
+    assert torch.equal(after.anchors, before.anchors)
+    assert (after.visits, after.until) == (before.visits + 1, before.until)
+    assert after.visited(100).group_of.tolist() == before.group_of.tolist()
+    assert after.labels.at(IDS).tolist() == before.labels.at(IDS).tolist()
+
+
+def test_where_the_data_of_others_has_changed_too_everyone_is_looked_at_again() -> None:
+    _, after = alarmed_twice((7,))
+    assert after.drifted.tolist() == [0, 7]
+    assert after.visited(4).group_of.tolist() == [0, 0]
 
 
 def test_looks_without_some_clients() -> None:

@@ -81,11 +81,6 @@ class CLoVE:
     root: bool = False  # cluster the square roots of the losses
     clustered: Literal["cohort", "known"] = "cohort"  # known: those who are absent too, by the losses they sent last
 
-    @property
-    def revision(self) -> int:
-        """1: a round's clients are clustered."""
-        return int(self.clustered == "cohort")
-
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
         """K independent random models."""
         models = K(self.k).random_models(model, roster, rng)

@@ -165,6 +165,11 @@ def check_pins(pinned: bool, roster: Roster) -> None:
         raise CoterieError(f"pinned: no client has a group; {SAY_GROUPS}", code="groups-missing")
 
 
+def nobody() -> Tensor:
+    """No client."""
+    return torch.empty(0, dtype=torch.int64)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Halved(Clusters):
     """Clusters, and what clients' halves showed from the anchor of their group.
@@ -186,7 +191,9 @@ class Halved(Clusters):
     worst: float  # the highest mean loss of a round's training
     under: tuple[int, bool, int]  # how they were trained in the last round: see `how_trained`
     alarmed: Tensor  # the clients whose loss had jumped in the last round, and no model fitted
-    drifted: bool = False  # whether clients have moved since the anchors were taken
+    drifted: Tensor = dataclasses.field(
+        default_factory=nobody
+    )  # the clients whose data has changed since the anchors were taken
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
@@ -214,20 +221,29 @@ class Halved(Clusters):
             one[:0],
         )
 
+    def forget(self, ids: Tensor) -> Halved:
+        """Without these clients among those whose data has changed."""
+        left = {
+            name: one[~torch.isin(one, ids)] for name, one in (("alarmed", self.alarmed), ("drifted", self.drifted))
+        }
+        return dataclasses.replace(super().forget(ids), **left)
+
     def visited(self, clients: int) -> Halved:
         """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again.
 
-        If clients have moved since, all are one group: from the mean of the models, so that clusters may merge too.
+        If the data of several clients has changed since, all are one group: from the mean of the models, so that
+        clusters may merge too. A single client's change, which may be a false alarm, is no reason to move others.
         """
         visits = self.visits + clients / max(len(self.labels.ids), clients)
         if visits <= self.until or self.trial.on:
             return dataclasses.replace(self, visits=visits)
         looks, groups, anchors = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers)), self.centers
-        if self.drifted:
+        several = len(self.drifted) > 1
+        if several:
             sizes = torch.bincount(self.labels.values, minlength=len(anchors)).to(anchors.dtype)
             groups, anchors = torch.zeros_like(groups), (sizes / sizes.sum())[None] @ anchors
-        fresh = dataclasses.replace(self, anchors=anchors, group_of=groups, looks=looks, drifted=False)
-        tried = self.drifted or self.kind in (PERSONAL, BOTH)
+        fresh = dataclasses.replace(self, anchors=anchors, group_of=groups, looks=looks, drifted=nobody())
+        tried = several or self.kind in (PERSONAL, BOTH)
         verdict = RIGHT if tried else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
 
@@ -282,9 +298,9 @@ class Halved(Clusters):
         centers = torch.cat([self.centers, self.centers.new_zeros(rows - old, self.centers.shape[1])])
         centers[number] = shares @ self.centers
         group_of = torch.cat([self.group_of, torch.full((rows - old,), group)])
-        # Who is in the group without a look goes where most of its old cluster went.
+        # Who is in the group without a look goes where most of its old cluster went, or stays if nobody of it was seen.
         went = torch.arange(rows)
-        here = (self.group_of == group).nonzero().flatten()
+        here = ((self.group_of == group) & (count.sum(0) > 0)).nonzero().flatten()
         went[here] = number[count[:, here].argmax(0)]
         everyone = ByClient(self.labels.ids, went[self.labels.values]).put(ids, number[labels])
         used, compact = everyone.values.unique(return_inverse=True)
@@ -505,18 +521,22 @@ def followed(
     gone = torch.isin(losses.ids, moved.ids)
     looks = state.looks.only(state.looks.ids[~torch.isin(state.looks.ids, moved.ids)])
     state = dataclasses.replace(state, losses=losses.only(losses.ids[~gone]), looks=looks)
-    if len(moved.ids):
-        state = dataclasses.replace(state, labels=state.labels.put(moved.ids, moved.values), drifted=True)
-        cohort.counted.append(
-            drift_line(moved.ids, len(state.centers), asked, "another cluster's model fits, they move")
-        )
     left = who[:0] if otherwise else who[~torch.isin(who, moved.ids)]
     again = left[torch.isin(left, state.alarmed)]
-    if len(again):
+    drifted = torch.cat([state.drifted, moved.ids, again]).unique()
+    state = dataclasses.replace(state, labels=state.labels.put(moved.ids, moved.values), drifted=drifted)
+    if len(moved.ids):
+        what = "another cluster's model fits, they move"
+        cohort.counted.append(drift_line(moved.ids, len(state.centers), asked, what))
+    if len(again) and len(drifted) > 1:
         cohort.counted.append(drift_line(again, len(state.centers), asked, "no model fits, all are looked at again"))
-        state = dataclasses.replace(
-            state.to_be_looked_at(FIRST), drifted=True, losses=state.losses.only(state.losses.ids[:0])
-        )
+        fresh = state.losses.only(state.losses.ids[:0])
+        state = dataclasses.replace(state.to_be_looked_at(FIRST), losses=fresh)
+    elif len(again):  # one client, for which others are not moved: another look divides its cluster, or does not
+        cohort.counted.append(drift_line(again, len(state.centers), asked, "no model fits, it is looked at again"))
+        rest = state.looks.ids[~torch.isin(state.looks.ids, again)]
+        losses = state.losses.only(state.losses.ids[~torch.isin(state.losses.ids, again)])
+        state = dataclasses.replace(state, looks=state.looks.only(rest), losses=losses)
     return dataclasses.replace(state, alarmed=left), moved.ids
 
 
