@@ -1,11 +1,19 @@
 """Halves: how many clusters there are is measured, not told. No K, no threshold.
 
-From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch
-of the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one
-half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from
-the common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. A split is then tried
-on held-out samples (see `halves_trial`). Clients whose data has changed are found by their losses and by another look,
-and move (`halves_drift`). The server sees sketches, means and scores.
+From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch of
+the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one half
+predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from the
+common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. Clients whose data has
+changed are found by their losses and by another look, and move. The server sees sketches, means and scores.
+
+Was it right to split? That clients' updates differ does not mean that different models serve them better: with skewed
+labels, one model that has seen all classes often beats those of clusters. So when clusters are split, the models of the
+clusters before and after, and a personal one per client, are trained side by side for some rounds, on one half of every
+client's samples. Each client measures them on the other half when it is visited. The simplest of the three that no
+other beats clearly is kept, and trained on all samples from then on. Where nothing was split, clients may still all
+differ: then personal models alone are tried against those of the clusters; so they are on, where a trial ends in a draw
+for them. If it stays one, they err differently: where the mean of both outputs is better than the cluster's, that is
+served. A trial ends early when there is no doubt, for every round of it trains on half of the samples only.
 """
 
 from __future__ import annotations
@@ -223,10 +231,8 @@ class Halved(Clusters):
 
     def forget(self, ids: Tensor) -> Halved:
         """Without these clients among those whose data has changed."""
-        left = {
-            name: one[~torch.isin(one, ids)] for name, one in (("alarmed", self.alarmed), ("drifted", self.drifted))
-        }
-        return dataclasses.replace(super().forget(ids), **left)
+        alarmed, drifted = (one[~torch.isin(one, ids)] for one in (self.alarmed, self.drifted))
+        return dataclasses.replace(super().forget(ids), alarmed=alarmed, drifted=drifted)
 
     def visited(self, clients: int) -> Halved:
         """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again.
