@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
-from coterie.clustering.kmeans import fresh_kmeans, nearest
-from coterie.clustering.labels import match_labels
+from coterie.clustering.kmeans import fresh_kmeans, match_labels, nearest
 from coterie.core.cohort import Cohort
 from coterie.core.constructors import dataclass
 from coterie.core.model_parts import Part

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
-from coterie.clustering.labels import cheapest_names
+from coterie.clustering.kmeans import centroids, cheapest_names, fresh_kmeans, nearest
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Roster
 from coterie.core.constructors import dataclass

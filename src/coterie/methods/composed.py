@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.halves_in_time import has_changed
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
-from coterie.clustering.labels import renumber
+from coterie.clustering.halves import has_changed
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest, renumber
 from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
 from coterie.clustering.similarity import cosines, distances, edc_features, madc
 from coterie.core.client_table import ByClient

@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans
 from coterie.clustering.linkage import agglomerate
 from coterie.clustering.similarity import edc_features, madc
 from coterie.core.client_table import ByClient

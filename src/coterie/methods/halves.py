@@ -31,8 +31,7 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by, weigh
 from coterie.clustering.constraints import constrained
-from coterie.clustering.halves import MOST, halves_evidence, nearest, sample_of, spread, told
-from coterie.clustering.halves_in_time import has_changed
+from coterie.clustering.halves import MOST, halves_evidence, has_changed, nearest, sample_of, spread, told
 from coterie.core.client_table import ByClient
 from coterie.core.cohort import Cohort, Counted, Roster
 from coterie.core.constructors import dataclass
