@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "build" / "wheel"
 NEEDED = (
     "coterie/py.typed",
-    "coterie/tools/dashboard/assets/style.css",
+    "coterie/tools/report/templates/page.html",
     "coterie/network/flower/app_template/pyproject.toml",
     "coterie/client/lanes/native/lanes.cpp",
     "coterie/client/lanes/native/regression.cpp",

@@ -31,17 +31,15 @@ from report import Json, machine, table
 from torch import Tensor
 from workloads import QUICK, ROUNDS, WORKLOADS, Workload, one_named
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.compute import HOST, Compute, Precision
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.data.federation import Federation
-from coterie.engines.auto import Sizes
+from coterie.engines.choose import Sizes, chosen, make_engine
 from coterie.engines.contract import Engine, Visit
-from coterie.engines.factory import chosen, make_engine
 
 WITHIN = {"float32": 1e-3, "bf16": 0.2, "fp16": 0.1}  # of the length of an update: how far the device may be off
 W5 = "W5"

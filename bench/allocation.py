@@ -24,9 +24,9 @@ from torch import nn
 
 import coterie
 from coterie import ByClient, Federation, Fit, Local, Model
-from coterie.client.answers import Moment
-from coterie.core.allocation import buffers, spill
-from coterie.core.allocation.heap import keep_memory
+from coterie.client.contract import Moment
+from coterie.core import allocation
+from coterie.core.allocation import BufferPool, keep_memory
 from coterie.core.references import All
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Visit
@@ -76,25 +76,25 @@ def keep(on: bool) -> float:
     return _rounds(Sequential(model, federation), model, torch.arange(10), Local(batch=50, lr=0.01))
 
 
-def _plain_empty(_: buffers.BufferPool, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def _plain_empty(_: BufferPool, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
 def lend(on: bool) -> float:
-    """`buffers`: a round of 100 models of 6.5 MB, trained together. Seconds of a round."""
+    """`BufferPool`: a round of 100 models of 6.5 MB, trained together. Seconds of a round."""
     keep_memory()  # as in every worker process
     if not on:
-        buffers.BufferPool.empty = _plain_empty  # type: ignore[method-assign, assignment]
+        BufferPool.empty = _plain_empty  # type: ignore[method-assign, assignment]
     model = Model.of(_wide)
     federation = _federation(100, (784,), 20)
     return _rounds(Batched(model, federation), model, torch.arange(100), Local(batch=20, lr=0.01, momentum=0.5))
 
 
 def pages(on: bool) -> float:
-    """`spill.in_pages`: 80 clients keep personal models of 2.9 MB, 32 of them a round. Seconds of a round, and peak."""
+    """`in_pages`: 80 clients keep personal models of 2.9 MB, 32 of them a round. Seconds of a round, and peak."""
     keep_memory()
     if not on:
-        spill.LARGE = 1 << 62
+        allocation.OWN_PAGES = 1 << 62
     model = Model.of(lambda: nn.Sequential(nn.Linear(784, 900), nn.ReLU(), nn.Linear(900, 10)))
     ditto = coterie.Ditto(lam=0.5, local=Local(epochs=1, batch="full", lr=0.01))
     began = time.perf_counter()

@@ -24,12 +24,11 @@ from report import Json, machine
 from workloads import SEED, Workload, engine_named, one_named
 
 from coterie import Federation, FeSEM
-from coterie.core.cohort import Cohort
-from coterie.core.compute import HOST, Compute
-from coterie.core.hardware import one_thread
+from coterie.core.compute import HOST, Compute, one_thread
 from coterie.core.local import Local
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.training.ask import RoundAsk
 

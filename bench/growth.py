@@ -29,11 +29,11 @@ from report import Json, machine
 from workloads import engine_named
 
 from coterie import Federation, Local
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged
 from coterie.data.scale import Scale

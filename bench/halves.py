@@ -22,10 +22,10 @@ from report import machine
 from torch import Tensor
 
 from coterie import Halves, Local
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.engines.batched import Batched
 from coterie.methods.halves import Halved
 from coterie.training.ask import RoundAsk

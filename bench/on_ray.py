@@ -23,13 +23,13 @@ import typer
 
 import coterie
 from coterie import Federation, Local
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
-from coterie.engines.factory import make_engine
-from coterie.engines.ray.models import RayModels
+from coterie.engines.ray.engine import RayModels
 from coterie.methods.contract import Method
 from coterie.training.ask import RoundAsk
 from coterie.training.build import named_model

@@ -14,7 +14,7 @@ import numpy
 import torch
 
 import coterie
-from coterie.core.hardware import cores
+from coterie.core.compute import cores
 
 Json = dict[str, Any]
 

@@ -20,8 +20,8 @@ from torch import nn
 
 import coterie
 from coterie.clustering.aggregators import RULES
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine, Outcome, Visit
-from coterie.engines.factory import make_engine
 
 
 def _federation(clients: int, shape: tuple[int, ...], samples: int) -> coterie.Federation:

@@ -31,9 +31,8 @@ from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.data.partitions.clientwise import IID, PowerLaw
 from coterie.data.partitions.clusterwise import Rotated, Shifted
-from coterie.engines.auto import Sizes
+from coterie.engines.choose import Sizes, chosen, make_engine
 from coterie.engines.contract import Engine
-from coterie.engines.factory import chosen, make_engine
 from coterie.training.build import named_model
 
 SEED = 0

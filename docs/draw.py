@@ -13,10 +13,9 @@ import torch
 from matplotlib import pyplot as plt
 
 import coterie
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.training.build import build

@@ -53,7 +53,7 @@ def one_run() -> None:
 
 def one_fit() -> None:
     """One `Fit` on the batched engine."""
-    from coterie.client.answers import Moment
+    from coterie.client.contract import Moment
     from coterie.core.seeds import Purpose, generator
     from coterie.engines.batched import Batched
     from coterie.engines.contract import Visit

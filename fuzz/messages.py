@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from target import Target
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Row
 from coterie.core.tasks import Evaluate, Fit, Score

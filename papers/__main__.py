@@ -213,7 +213,7 @@ def _carry_out(
     """Run what is missing; whether something failed."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from coterie.core.hardware import cores
+    from coterie.core.compute import cores
     from papers.campaign import Progress as Standing
     from papers.campaign import campaign, missing
     from papers.work import find, sources

@@ -33,8 +33,9 @@ class Outcome:
 
     run: str
     seed: int
-    fingerprint: str  # of the configuration: another one makes the outcome stale
-    config: Tree
+    fingerprint: str  # of what the table says of the run: another one makes the outcome stale
+    revision: Sequence[int]  # of the method, and of those that it wraps
+    config: Tree  # with every option spelled out: what depends on defaults is compared with today's
     command: str
     versions: Mapping[str, str]
     machine: str
@@ -82,6 +83,7 @@ class Found:
     mean: float
     std: float
     seeds: int
+    earlier: bool = False  # of an earlier revision of the method
 
 
 @dataclass(frozen=True)
@@ -168,13 +170,13 @@ def verdict(cell: Cell, found: Found | None, tolerance: float) -> str:
     return "higher" if apart > 0 else "lower"
 
 
-def pooled(cell: Cell, outcomes: Sequence[Outcome]) -> Found | None:
+def pooled(cell: Cell, outcomes: Sequence[Outcome], earlier: bool = False) -> Found | None:
     """Mean and (population) deviation over everything that was read, seeds and rounds alike, as WeCFL's authors do."""
     read = [found for found in map(cell.read, outcomes) if len(found)]
     if not read:
         return None
     values = [value for found in read for value in found]
-    return Found(float(np.mean(values)), float(np.std(values)), len(read))
+    return Found(float(np.mean(values)), float(np.std(values)), len(read), earlier)
 
 
 # ------------------------------------------------------------------------------------------------ readings

@@ -10,7 +10,7 @@ from pathlib import Path
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.tools.report.export import Drawing, draw_figures
-from papers.cell import Checked
+from papers.cell import Checked, Table
 from papers.figures import Drawn, draw
 from papers.results import Results
 from papers.show import MARKS, difference, markdown, not_run, paper, seeds, tolerances
@@ -39,7 +39,7 @@ def write(results: Results, docs: Path) -> list[Path]:
     figures = draw(results)
     page = results.root / "report.html"
     _put(page, render(standings, figures))
-    own = dict(found for t in TABLES if t.own_page is not None for found in t.own_page.pages(results))
+    own = dict(found for table in TABLES for found in own_pages(table, results))
     for file, contents in own.items():
         _put(docs / file, contents)
     text, folder = docs / "results.md", docs / "pictures"
@@ -48,6 +48,18 @@ def write(results: Results, docs: Path) -> list[Path]:
     pictures = _pictures(figures, folder)
     _put(text, markdown(every, pictures, docs))
     return [page, text, *(docs / file for file in own), *(file for *_, file in pictures)]
+
+
+def own_pages(table: Table, results: Results) -> list[tuple[str, str]]:
+    """Pages of the documentation that a table has for itself, by name; they say what is of an earlier revision."""
+    if table.own_page is None:
+        return []
+    pages = table.own_page.pages(results)
+    earlier = dict.fromkeys(run.config["method"]["name"] for run in table.runs() if results.earlier(run))
+    if not earlier:
+        return pages
+    note = f"Not run again since a correction of the method changed its results: {', '.join(earlier)}.\n"
+    return [(file, f"{text}\n{note}") for file, text in pages]
 
 
 def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
 from coterie.core.references import All, OneRow, Pick, vectors_of
 from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
@@ -80,7 +80,7 @@ def centers_on_domains(result: Result[Any]) -> dict[str, Any]:
 
     A client without a model of its own uses one center, as in the paper: of a mixture the one of the largest weight.
     """
-    from coterie.core.hardware import one_thread
+    from coterie.core.compute import one_thread
 
     centers = result.state.centers if hasattr(result.state, "centers") else result.state
     tests = [result.federation.seen_through(d, "test") for d in range(len(result.federation.domains))]
@@ -166,9 +166,9 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
 
 def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:
     """Clients that have a cluster, and what the method compares of their models after one more visit."""
-    from coterie.core.hardware import one_thread
+    from coterie.core.compute import one_thread
     from coterie.core.tasks import Fit
-    from coterie.engines.factory import local_of
+    from coterie.engines.choose import local_of
 
     state = result.placed
     assert isinstance(state, Clusters)
@@ -236,7 +236,7 @@ def proximity(result: Result[Any]) -> dict[str, Any]:
 
 
 def _pretrained(result: Result[Any], method: FedGroup, ids: Tensor) -> Tensor:
-    from coterie.core.hardware import one_thread
+    from coterie.core.compute import one_thread
 
     with one_thread():
         reply = _ask(result, ids, 0)(method.probe(result.state, ids))

@@ -1,4 +1,4 @@
-"""The stored outcomes: results/RUN/seed-N.json, written atomically when a run is done."""
+"""The stored outcomes: results/NAME.jsonl, a line per run and seed, rewritten atomically when a run is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coterie.core.earlier_runs import method_of_0_1
+from filelock import FileLock
+
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
 from coterie.core.version import versions
@@ -26,31 +27,8 @@ Sources: TypeAlias = Mapping[str, Tree]  # what is read instead of a data set th
 COLUMNS = ("loss", "accuracy", "macro_f1", "clusters", "sizes", "ari", "nmi", "mixture_error", "r2")  # of a Summary
 OWN_FILES = ("medmnist",)  # data sets whose files are read by their own readers, wherever they lie
 DIGITS = 6  # significant, in what is kept
-# Options that are newer than stored outcomes, with the value at which they change nothing.
-LATER: Mapping[str, Any] = {
-    "standardise": "auto",  # of an npz file: the images of the tables stay as they were
-    "standardise_y": "auto",
-    "drift": True,  # of Halves
-    "size_unit": "samples",
-    "update_bound": 10.0,
-    "largest": 1 << 30,
-    "clip": "auto",
-    "validation": 0.0,
-    "centers_init": "random",
-    "unvoted": "average",
-    "sampling": "fixed",
-    "trial": True,
-    "voting": "logits",
-    "decimals": None,
-    "init": "torch",
-    "styles": None,
-    "mix": False,
-    "opposed": True,
-}
-# Options that matter only where not everyone takes part in every round, with their earlier value.
-COMING_LATER: Mapping[str, Any] = {"join": "nearest", "clustered": "known"}
-# Values that were renamed after outcomes were stored, with the name in the fingerprints of those outcomes.
-RENAMED: Mapping[tuple[str, Any], Any] = {("warmup_by", "local_unclustered"): "local"}
+# What an outcome does not depend on, but for its seed: how fast it was computed.
+SPEED = ("seed", "engine", "checkpoint_every", "keep_checkpoints", "device", "compile", "deterministic")
 
 
 def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
@@ -61,93 +39,133 @@ def configured(run: Run, seed: int, data: Sources | None = None) -> RunConfig:
         tree["data"] = tree["data"] | {"path": source["path"]}
     elif source is not None:
         spread = {k: v for k, v in tree["data"].items() if k in ("partition", "drift")}
-        tree["data"] = dict(source) | spread
+        tree["data"] = {"standardise": False, "standardise_y": False} | dict(source) | spread  # as the set is
     return read(None, base=RunConfig().dump() | tree)
 
 
 def fingerprint(run: Run) -> str:
-    """What the outcome depends on: every parameter spelled out, but not the seed, nor how fast it was computed."""
-    config = configured(run, 0)
-    method = build_method(config)
-    tree = resolved(config, method)
-    for key in ("seed", "engine", "checkpoint_every", "keep_checkpoints", "device", "compile", "deterministic"):
-        tree.pop(key, None)
-    if tree.get("precision") == "float32":  # as it always was
-        del tree["precision"]
-    everyone = tree["participation"] == 1.0 and not tree["dropout"] and not tree["newcomers"]
-    idle = frozenset(COMING_LATER) if everyone else frozenset()
-    tree["method"] = method_of_0_1(tree["method"])
-    mended = _revisions(method)
-    text = json.dumps([_without_later(tree, idle), run.probe, *(mended if any(mended) else ())], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Of what a table says of a run. What it leaves to defaults is compared by `changed`, option by option."""
+    declared = {key: value for key, value in run.config.items() if key not in SPEED}
+    return hashlib.sha256(json.dumps([declared, run.probe], sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class Meant:
+    """What a run is today: every option spelled out, and the revision of its method and of those that it wraps."""
+
+    fingerprint: str
+    config: Tree
+    revision: list[int]
+
+    @staticmethod
+    def by(run: Run) -> Meant:
+        """Of a run."""
+        config = configured(run, 0)
+        method = build_method(config)
+        tree = {key: value for key, value in resolved(config, method).items() if key not in SPEED}
+        return Meant(fingerprint(run), json.loads(json.dumps(tree)), _revisions(method))
 
 
 def _revisions(method: Any) -> list[int]:
-    """A method's revision, then that of the method it wraps. All zero leaves the fingerprint as it always was."""
+    """A method's revision, then that of the method it wraps."""
     base = getattr(method, "base", None)
     return [getattr(method, "revision", 0), *([] if base is None else _revisions(base))]
 
 
-def _without_later(tree: Any, idle: frozenset[str] = frozenset()) -> Any:
-    """A configuration in the words of earlier versions; `idle` are options without effect in this run."""
-    if not isinstance(tree, dict):
-        return tree
-    before = {**LATER, **COMING_LATER}
-    return {
-        key: RENAMED[key, value] if isinstance(value, str) and (key, value) in RENAMED else _without_later(value, idle)
-        for key, value in tree.items()
-        if key not in idle and (key not in before or before[key] != value)
-    }
+def changed(kept: Tree, today: Tree, prefix: str = "") -> list[str]:
+    """Options that both configurations have, with different values.
+
+    One that only today's has is newer than the outcome, and a default that changes nothing: it would have raised the
+    method's revision otherwise. One that only the outcome has is gone.
+    """
+    found = []
+    for key in kept.keys() & today.keys():
+        mine, theirs = kept[key], today[key]
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            found += changed(mine, theirs, f"{prefix}{key}.")
+        elif mine != theirs:
+            found.append(f"{prefix}{key}")
+    return sorted(found)
 
 
 class Results:
-    """The outcomes below a directory."""
+    """The outcomes below a directory. A file has those of all runs whose names begin with its own."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._fingerprints: dict[int, tuple[Run, str]] = {}  # by id: a run has a dict in it and no hash
+        self._meant: dict[int, tuple[Run, Meant]] = {}  # by id: a run has a dict in it and no hash
+        self._read: dict[Path, tuple[tuple[int, int], dict[str, dict[int, Outcome]]]] = {}  # by size and time
 
-    def _fingerprint(self, run: Run) -> str:
-        """Each run's once: it takes as long as validating a configuration does."""
-        if id(run) not in self._fingerprints:
-            self._fingerprints[id(run)] = (run, fingerprint(run))
-        return self._fingerprints[id(run)][1]
+    def meant(self, run: Run) -> Meant:
+        """What a run is today, worked out once: it takes as long as validating a configuration does."""
+        if id(run) not in self._meant:
+            self._meant[id(run)] = (run, Meant.by(run))
+        return self._meant[id(run)][1]
 
-    def place(self, run: Run, seed: int) -> Path:
-        """The path of an outcome."""
-        return self.root / run.name / f"seed-{seed}.json"
+    def place(self, name: str) -> Path:
+        """The file of a run."""
+        return self.root / f"{name.partition('/')[0]}.jsonl"
+
+    def lines(self, file: Path) -> dict[str, dict[int, Outcome]]:
+        """All outcomes of a file, by run and seed."""
+        if not file.is_file():
+            return {}
+        stamp = (file.stat().st_mtime_ns, file.stat().st_size)
+        if self._read.get(file, ((), {}))[0] != stamp:
+            found: dict[str, dict[int, Outcome]] = {}
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+                try:
+                    one = Outcome(**json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise CoterieError(
+                        f"{file}, line {number}: not an outcome ({error}); delete the line and run it again",
+                        code="run-damaged",
+                    ) from None
+                found.setdefault(one.run, {})[one.seed] = one
+            self._read[file] = (stamp, found)
+        return self._read[file][1]
+
+    def valid(self, outcome: Outcome, run: Run) -> bool:
+        """Whether an outcome is of this run's configuration, of whichever revision of its method."""
+        meant = self.meant(run)
+        return outcome.fingerprint == meant.fingerprint and not changed(dict(outcome.config), meant.config)
 
     def load(self, run: Run, seed: int) -> Outcome | None:
-        """The outcome, unless there is none or its configuration was another."""
-        place = self.place(run, seed)
-        if not place.is_file():
+        """The outcome, unless there is none, or its configuration or its method's revision was another."""
+        found = self.lines(self.place(run.name)).get(run.name, {}).get(seed)
+        if found is None or not self.valid(found, run) or list(found.revision) != self.meant(run).revision:
             return None
-        try:
-            found = Outcome(**json.loads(place.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise CoterieError(
-                f"{place}: not an outcome ({error}); delete it and run it again", code="run-damaged"
-            ) from None
-        return found if found.fingerprint == self._fingerprint(run) else None
+        return found
 
     def of(self, run: Run) -> list[Outcome]:
-        """The outcomes of all seeds."""
-        seeds = sorted(int(p.stem.removeprefix("seed-")) for p in (self.root / run.name).glob("seed-*.json"))
-        found = (self.load(run, seed) for seed in seeds)
-        return [outcome for outcome in found if outcome is not None]
+        """The outcomes of all seeds. Those of an earlier revision only where there are no others, and never mixed."""
+        stored = self.lines(self.place(run.name)).get(run.name, {})
+        kept = [one for one in stored.values() if self.valid(one, run)]
+        newest = max((list(one.revision) for one in kept), default=[])
+        return sorted((one for one in kept if list(one.revision) == newest), key=lambda one: one.seed)
+
+    def earlier(self, run: Run) -> bool:
+        """Whether a run's outcomes are of an earlier revision of its method."""
+        return any(list(one.revision) != self.meant(run).revision for one in self.of(run))
 
     def found(self, cell: Cell) -> Found | None:
         """Our number."""
-        return pooled(cell, self.of(cell.run))
+        return pooled(cell, self.of(cell.run), self.earlier(cell.run))
 
-    def save(self, outcome: Outcome, run: Run) -> Path:
-        """Write an outcome atomically."""
-        place = self.place(run, outcome.seed)
-        text = json.dumps(_short(dataclasses.asdict(outcome)), separators=(",", ":"))
-        with writing(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(place, text + "\n")
-        return place
+    def save(self, outcome: Outcome) -> Path:
+        """Put an outcome into its file, in place of an earlier one of the same run and seed."""
+        file = self.place(outcome.run)
+        self.root.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.root / f".{file.stem}.lock"), writing(file):
+            every = {(one.run, one.seed): one for seeds in self.lines(file).values() for one in seeds.values()}
+            every[outcome.run, outcome.seed] = outcome
+            write_durably(file, "".join(_line(every[key]) for key in sorted(every)))
+        return file
+
+
+def _line(outcome: Outcome) -> str:
+    tree = dataclasses.asdict(outcome)
+    return json.dumps(_short(tree) | {"config": tree["config"]}, separators=(",", ":")) + "\n"
 
 
 def outcome_of(
@@ -160,12 +178,13 @@ def outcome_of(
         curve[name] = [getattr(event.summary, name) for event in seen]
     for name in ("discrepancy", "clusterability"):
         curve[name] = [getattr(event, name) for event in seen]
-    config: Tree = configured(run, seed).dump()
+    meant = Meant.by(run)
     return Outcome(
         run=run.name,
         seed=seed,
-        fingerprint=fingerprint(run),
-        config=config,
+        fingerprint=meant.fingerprint,
+        revision=meant.revision,
+        config=meant.config | {"engine": configured(run, seed).dump()["engine"]},  # for how long it takes
         command=f"python -m papers --run {run.name} --seed {seed}",
         versions={k: v for k, v in versions().items() if k != "platform"},
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, no GPU, 1 thread",
@@ -186,13 +205,17 @@ def _short(value: Any) -> Any:
     return [_short(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def stale(results: Results, tables: Sequence[Table]) -> list[Path]:
-    """Outcomes of an older configuration, and of runs that no table knows."""
+def stale(results: Results, tables: Sequence[Table]) -> list[str]:
+    """Outcomes of another configuration, with what has changed, and of runs that no table knows."""
     known = {run.name: run for table in tables for run in table.runs()}
     odd = []
-    for place in sorted(results.root.rglob("seed-*.json")):
-        name = place.parent.relative_to(results.root).as_posix()
-        seed = int(place.stem.removeprefix("seed-"))
-        if name not in known or results.load(known[name], seed) is None:
-            odd.append(place)
+    for file in sorted(results.root.glob("*.jsonl")):
+        for name, seeds in results.lines(file).items():
+            if name not in known:
+                odd.append(f"{file}: no table has a run {name}")
+                continue
+            for seed, outcome in seeds.items():
+                if not results.valid(outcome, known[name]):
+                    what = ", ".join(changed(dict(outcome.config), results.meant(known[name]).config))
+                    odd.append(f"{file}: {name}, seed {seed}, was run with another {what or 'declaration'}")
     return odd

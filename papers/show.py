@@ -20,8 +20,9 @@ Written by `python -m papers --report` from `results/`, where every run lies wit
 and curve. Mean ± deviation over seeds (and rounds, where a protocol pools them). A cell *agrees* when it is within the
 table's tolerance of the printed number; misses stay in. *Not comparable* means that the printed number comes, in all
 likelihood, from a defect of the published code, or from data that could not be had, which the remark says. Where seeds
-says *1 only*, the number is of a single seed, and how far another would be from it is not known. What was not tested is
-called a guess. One thread per run, CPU. Fed-CAM's tables share their baselines with WeCFL's: these count in both.
+says *1 only*, the number is of a single seed, and how far another would be from it is not known; *earlier revision*
+says that the method was corrected since in a way that changes results. What was not tested is called a guess. One
+thread per run, CPU. Fed-CAM's tables share their baselines with WeCFL's: these count in both.
 
 **In a minute.** Each row is a table: how many of its cells were run, how many of the comparable ones agree with the
 paper, how many of its claims hold on our numbers, how many cells rest on one seed, and why not more."""
@@ -44,7 +45,8 @@ def seeds(line: Line) -> str:
     """How many seeds a number is of; a single one is marked."""
     if line.found is None:
         return ""
-    return "1 only" if line.found.seeds == 1 else str(line.found.seeds)
+    number = "1 only" if line.found.seeds == 1 else str(line.found.seeds)
+    return f"{number}, earlier revision" if line.found.earlier else number
 
 
 def tolerances(found: Standing) -> str:

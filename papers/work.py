@@ -12,11 +12,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
-from coterie.core.allocation.heap import keep_memory
+from coterie.core.allocation import keep_memory
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.processes import end_with_parent
 from coterie.training.build import build
@@ -65,7 +64,7 @@ def _carry_out(run: Run, seed: int, results: Results, data: Sources, place: Path
     outcome = outcome_of(run, seed, history, look(run.probe, result, config), seconds, file)
     if not begun:  # of a resumed run, earlier processes have spent a part
         outcome = dataclasses.replace(outcome, processor=_processor() - before)
-    saved = results.save(outcome, run)
+    saved = results.save(outcome)
     shutil.rmtree(place)
     return saved
 
@@ -97,8 +96,7 @@ def sources(words: Sequence[str]) -> Sources:
                 "for example uci-har=har.npz,client=subject",
                 code="option-invalid",
             )
-        as_the_set_is: dict[str, Any] = {"standardise": False, "standardise_y": False}
-        found[name] = as_the_set_is | {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
+        found[name] = {"name": "npz", "path": path} | dict(pair.split("=", 1) for pair in more)
     return found
 
 

@@ -36,7 +36,7 @@ from trial import (
     workshop,
 )
 
-from coterie.core.termination import exit_code, interruptible
+from coterie.core.processes import exit_code, interruptible
 from coterie.training.config import read
 from coterie.training.execute import execute
 from coterie.training.status import read as read_status

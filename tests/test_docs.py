@@ -98,10 +98,3 @@ def test_results_page_is_of_the_results_that_are_there() -> None:
             own = found.table.own_page
             place = f"#{found.table.name}" if own is None else own.file
             assert f"({place}) | {found.done} of {len(found.lines)} |" in text, found.table.name
-
-
-def test_no_outcome_is_stale() -> None:
-    from papers.results import Results, stale
-    from papers.tables import TABLES
-
-    assert stale(Results(ROOT / "results"), TABLES) == []

@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # where it is not the import's name
 # Which extras the files below a path may import from; everything else imports what every installation has.
 EXTRAS = {
-    "core/adapters.py": {"transformers"},
+    "core/parts.py": {"transformers"},
     "data/plots.py": {"plot"},
     "data/readers/texts.py": {"transformers"},
     "data/readers/tables.py": {"parquet"},
@@ -37,11 +37,10 @@ EXTRAS = {
     "serving/table_files.py": {"parquet"},
     "training/privacy/accountant.py": {"privacy"},
     "tools/report": {"report"},
-    "core/pretrained/transformer.py": {"transformers"},
-    "core/pretrained/vision.py": {"torchvision"},
-    "tools/dashboard": {"dashboard"},
+    "core/pretrained.py": {"torchvision", "transformers"},
     "tools/cli/api.py": {"serve"},
-    "tools/cli/dashboard.py": {"dashboard"},
+    "tools/report/live.py": {"report", "dashboard"},
+    "tools/cli/report.py": {"report", "dashboard"},
     "tools/experiments": {"sweep"},
     "tools/setup/facts.py": {"parquet"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},

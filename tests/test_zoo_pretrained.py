@@ -17,9 +17,7 @@ import coterie
 from conftest import raises
 from coterie.core.codec import pack
 from coterie.core.model import Model
-from coterie.core.pretrained.files import model_directory
-from coterie.core.pretrained.transformer import Transformer
-from coterie.core.pretrained.vision import TorchVision, with_head
+from coterie.core.pretrained import TorchVision, Transformer, model_directory, with_head
 from coterie.data.readers.texts import tokens
 from coterie.training.config import read
 from coterie.training.execute import execute

@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from workloads import SEED, engine_named, initial, one_named
 
 from coterie import CoterieError, FedAvg
-from coterie.core.cohort import Cohort
 from coterie.core.compute import Compute
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.training.ask import RoundAsk
 
 

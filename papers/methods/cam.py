@@ -22,12 +22,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 
-from coterie.core.cohort import Roster
-from coterie.core.constructors import dataclass
 from coterie.core.model import Model
 from coterie.core.references import All, Own, Ref
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Roster
 from coterie.core.tasks import Fit, Task
-from coterie.core.types import STRICT
 from coterie.methods.cam import CAM, Additive, Residual, stretched
 from coterie.methods.contract import Ask
 

@@ -19,10 +19,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from coterie.core.cohort import Cohort
-from coterie.core.constructors import dataclass
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort
 from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.fedgroup import FedGroup, Groups
 from coterie.methods.hard_clusters import assigned

@@ -16,13 +16,11 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
 from coterie.clustering.kmeans import fresh_kmeans, match_labels, nearest
-from coterie.core.cohort import Cohort
-from coterie.core.constructors import dataclass
-from coterie.core.model_parts import Part
+from coterie.core.parts import Part
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort
+from coterie.core.tasks import Fit, Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.fesem import FeSEM
 from coterie.methods.hard_clusters import Clusters, assigned

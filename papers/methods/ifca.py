@@ -10,9 +10,8 @@ from typing import Literal
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
-from coterie.core.constructors import dataclass
 from coterie.core.references import Best
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.methods.ifca import IFCA
 
 

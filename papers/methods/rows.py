@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.core.allocation.spill import held, room, stored
+from coterie.core.allocation import held, room, stored
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,15 +20,13 @@ from coterie.clustering.averaging import Weighting, mean_of_chain
 from coterie.clustering.kmeans import by_first_member
 from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.similarity import cosines, gram
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import GRADIENT
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
-from coterie.core.types import STRICT, Cosine
+from coterie.core.settings import STRICT, Cosine, dataclass
+from coterie.core.tables import Cohort, Roster
+from coterie.core.tasks import Fit, Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.stocfl import StoCFL, Stochastic, merged, represented, with_singletons
 from papers.methods.rows import Rows

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.clustering.averaging import Weighting
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from papers.methods.fesem import FeSEMAuthors
 
 

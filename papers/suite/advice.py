@@ -82,7 +82,7 @@ def _section(kind: Kind, cases: Sequence[OnCase]) -> list[str]:
     if not cases:
         return [*lines, "Nothing was run yet.", ""]
     scores = _means(cases)
-    second = _means([one for one in cases if one.half == "held-out"])
+    second = _means([one for one in cases if one.half == "second"])
     first, *_ = blind = [name for name in _by_score(scores) if name in NOT_TOLD]
     lines += [_sentence(scores, blind, first), "", f"{', '.join(one.case.name for one in cases)}:", ""]
     lines += ["| method | told | mean score | second half |", "|---|---|---|---|"]

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from papers.cell import Tree
 
-Half: TypeAlias = Literal["development", "held-out"]
-SHOWN: Mapping[Half, str] = {"development": "first half", "held-out": "second half, seen"}  # as pages call them
+Half: TypeAlias = Literal["first", "second"]
+SHOWN: Mapping[Half, str] = {"first": "first half", "second": "second half, seen"}  # as pages call them
 SEEDS = 3
 LAST = 3  # rounds at the end that a score is the mean of
 
@@ -191,6 +191,6 @@ HELD_OUT = (
     ),
 )
 CASES: tuple[tuple[Half, Case], ...] = (
-    *(("development", case) for case in DEVELOPMENT),
-    *(("held-out", case) for case in HELD_OUT),
+    *(("first", case) for case in DEVELOPMENT),
+    *(("second", case) for case in HELD_OUT),
 )

@@ -64,7 +64,7 @@ def markdown(results: Outcomes, runs: Mapping[str, Run]) -> str:
     """docs/suite.md."""
     cases, everyone = read(results, runs), read(results, runs, (*CONTENDERS, *NEWER))
     lines = [INTRODUCTION, "## Federations", "", *_federations(), ""]
-    for half in ("held-out", "development"):
+    for half in ("second", "first"):
         mine = [one for one in cases if one.half == half]
         lines += [f"## {SHOWN[half].capitalize()}", ""]
         lines += ["Targets of Halves:", "", *map(_target, of_half(half, mine)), ""]

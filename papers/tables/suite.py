@@ -57,7 +57,7 @@ def run_of(half: Half, case: Case, contender: Contender) -> Run:
     return Run(
         name,
         config,
-        wave=0 if half == "development" else 1,
+        wave=0 if half == "first" else 1,
         seconds=START + contender.cost * SECONDS[case.name],
     )
 

@@ -21,13 +21,8 @@ if TYPE_CHECKING:
     from coterie.clustering.averaging import weigh as weigh
     from coterie.clustering.server_optimizers import Adam as Adam
     from coterie.clustering.server_optimizers import Momentum as Momentum
-    from coterie.core.adapters import Adapters as Adapters
     from coterie.core.aggregation import Aggregator as Aggregator
     from coterie.core.aggregation import Defence as Defence
-    from coterie.core.client_table import ByClient as ByClient
-    from coterie.core.cohort import Cohort as Cohort
-    from coterie.core.cohort import Counted as Counted
-    from coterie.core.cohort import Roster as Roster
     from coterie.core.errors import CoterieError as CoterieError
     from coterie.core.errors import CoterieWarning as CoterieWarning
     from coterie.core.errors import NoAnswerError as NoAnswerError
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from coterie.core.errors import StoppedError as StoppedError
     from coterie.core.local import Local as Local
     from coterie.core.model import Model as Model
+    from coterie.core.parts import Adapters as Adapters
     from coterie.core.references import All as All
     from coterie.core.references import Best as Best
     from coterie.core.references import Estimated as Estimated
@@ -44,21 +40,28 @@ if TYPE_CHECKING:
     from coterie.core.references import Pick as Pick
     from coterie.core.references import Posterior as Posterior
     from coterie.core.references import Ref as Ref
-    from coterie.core.replies import Described as Described
-    from coterie.core.replies import Evaluated as Evaluated
-    from coterie.core.replies import Fitted as Fitted
-    from coterie.core.replies import Reply as Reply
-    from coterie.core.replies import Scored as Scored
+    from coterie.core.tables import ByClient as ByClient
+    from coterie.core.tables import Cohort as Cohort
+    from coterie.core.tables import Counted as Counted
+    from coterie.core.tables import Roster as Roster
     from coterie.core.tasks import Describe as Describe
+    from coterie.core.tasks import Described as Described
     from coterie.core.tasks import Evaluate as Evaluate
+    from coterie.core.tasks import Evaluated as Evaluated
     from coterie.core.tasks import Fit as Fit
+    from coterie.core.tasks import Fitted as Fitted
+    from coterie.core.tasks import Reply as Reply
     from coterie.core.tasks import Score as Score
+    from coterie.core.tasks import Scored as Scored
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
     from coterie.engines.attacks import Attack as Attack
     from coterie.engines.attacks import AttackView as AttackView
     from coterie.engines.attacks import Lie as Lie
+    from coterie.insight.explain import Explanation as Explanation
+    from coterie.insight.inspect import Inspection as Inspection
+    from coterie.insight.inspect import inspect as inspect
     from coterie.methods.cam import CAM as CAM
     from coterie.methods.cam import CFLCAM as CFLCAM
     from coterie.methods.cam import IFCACAM as IFCACAM
@@ -128,12 +131,9 @@ if TYPE_CHECKING:
     from coterie.training.events import RunEnded as RunEnded
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
-    from coterie.training.explanation import Explanation as Explanation
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
-    from coterie.training.inspection import Inspection as Inspection
-    from coterie.training.inspection import inspect as inspect
     from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
@@ -145,15 +145,16 @@ _HOME = {
     "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
     "coterie.core.aggregation": ("Aggregator", "Defence"),
-    "coterie.core.adapters": ("Adapters",),
-    "coterie.core.client_table": ("ByClient",),
-    "coterie.core.cohort": ("Cohort", "Counted", "Roster"),
+    "coterie.core.parts": ("Adapters",),
+    "coterie.core.tables": ("ByClient", "Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
     "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
     "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
-    "coterie.core.replies": ("Described", "Evaluated", "Fitted", "Reply", "Scored"),
-    "coterie.core.tasks": ("Describe", "Evaluate", "Fit", "Score", "Task"),
+    "coterie.core.tasks": (
+        *("Describe", "Evaluate", "Fit", "Score", "Task"),
+        *("Described", "Evaluated", "Fitted", "Reply", "Scored"),
+    ),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
     "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
@@ -207,11 +208,11 @@ _HOME = {
         "Snapshot",
     ),
     "coterie.training.privacy.settings": ("Privacy",),
-    "coterie.training.explanation": ("Explanation",),
+    "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
-    "coterie.training.inspection": ("Inspection", "inspect"),
+    "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),
     "coterie.training.result": ("Result",),

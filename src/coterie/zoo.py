@@ -15,11 +15,9 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.pretrained.transformer import Transformer
-from coterie.core.pretrained.vision import TorchVision
-from coterie.core.types import STRICT
+from coterie.core.pretrained import TorchVision, Transformer
+from coterie.core.settings import STRICT, dataclass
 
 __all__ = ["CNN", "CNN1D", "LSTM", "MLP", "Architecture", "LeNet", "LinearModel", "TorchVision", "Transformer"]
 

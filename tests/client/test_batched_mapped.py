@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from coterie.client.batched.mapped import MappedTraining
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.training import LocalTraining, train
-from coterie.client.updates import Proximal
-from coterie.core.allocation.buffers import BufferPool
+from coterie.client.training import LocalTraining, Proximal, train
+from coterie.core.allocation import BufferPool
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.zoo import MLP

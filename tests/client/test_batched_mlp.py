@@ -11,12 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import raises
-from coterie.client.batched import low_rank
-from coterie.client.batched.layers import layers_of
-from coterie.client.batched.mlp import train_together, trains_low_rank
-from coterie.client.batched.plan import steps_of
-from coterie.client.training import LocalTraining, batches, train
-from coterie.client.updates import Proximal
+from coterie.client.batched import dense
+from coterie.client.batched.dense import layers_of, train_together, trains_low_rank
+from coterie.client.training import LocalTraining, Proximal, batches, steps_of, train
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.objective import Loss
@@ -83,14 +80,14 @@ def test_in_the_span_of_the_samples_too(
 ) -> None:
     """Forced, for these networks are too small for it to be worth it."""
     written: list[None] = []
-    monkeypatch.setattr(low_rank, "MARGIN", 1e9)
-    write_back = low_rank.LowRankTraining.write_back
+    monkeypatch.setattr(dense, "MARGIN", 1e9)
+    write_back = dense.LowRankTraining.write_back
 
-    def counted(self: low_rank.LowRankTraining) -> None:
+    def counted(self: dense.LowRankTraining) -> None:
         written.append(None)
         write_back(self)
 
-    monkeypatch.setattr(low_rank.LowRankTraining, "write_back", counted)
+    monkeypatch.setattr(dense.LowRankTraining, "write_back", counted)
     local = Local(epochs=5, batch=50, lr=0.1) if how == "larger than all" else LOCALS[how]
     _same_as_one_by_one(Model(*NETWORKS[network]), local, mu, extras)
     assert len(written) == 1
@@ -98,7 +95,7 @@ def test_in_the_span_of_the_samples_too(
 
 @pytest.mark.parametrize("how", ["momentum", "adam"])
 def test_momentum_decay_and_adam_leave_the_span(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(low_rank, "MARGIN", 1e9)
+    monkeypatch.setattr(dense, "MARGIN", 1e9)
     model = Model(*NETWORKS["two hidden layers"])
     layers = layers_of(model)
     assert layers is not None
@@ -108,11 +105,11 @@ def test_momentum_decay_and_adam_leave_the_span(how: str, monkeypatch: pytest.Mo
 
 def test_the_span_is_worth_it_for_few_samples_seen_often() -> None:
     """50 samples, 784 inputs, 5 full steps: 2 * 50 * 784 + 5 * 50 * 50 products per output against 5 * 2 * 50 * 784."""
-    assert low_rank.saves_time(50, 250, 784, 2048, anchored=False)
-    assert low_rank.saves_time(50, 250, 784, 2048, anchored=True)
-    assert not low_rank.saves_time(50, 50, 784, 2048, anchored=False)  # one epoch: nothing is used twice
-    assert not low_rank.saves_time(3000, 15000, 784, 2048, anchored=False)  # more samples than inputs
-    assert not low_rank.saves_time(50, 250, 784, 1, anchored=False)  # the products of the samples alone cost as much
+    assert dense.saves_time(50, 250, 784, 2048, anchored=False)
+    assert dense.saves_time(50, 250, 784, 2048, anchored=True)
+    assert not dense.saves_time(50, 50, 784, 2048, anchored=False)  # one epoch: nothing is used twice
+    assert not dense.saves_time(3000, 15000, 784, 2048, anchored=False)  # more samples than inputs
+    assert not dense.saves_time(50, 250, 784, 1, anchored=False)  # the products of the samples alone cost as much
 
 
 def _same_as_one_by_one(model: Model, local: Local, mu: float, extras: bool) -> None:

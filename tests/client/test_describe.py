@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conftest import Data, linear, raises, vector
-from coterie.client.answers import DescribeAnswer, Moment
-from coterie.client.describe import numbered
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import DescribeAnswer, Moment
+from coterie.client.evaluation import numbered
+from coterie.client.visit import TaskRunner
 from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.sketch import sketch

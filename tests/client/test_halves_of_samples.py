@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import Data, linear, vector
-from coterie.client.answers import FitAnswer, Moment
+from coterie.client.contract import FitAnswer, Moment
 from coterie.client.visit import ClientVisit, Networks
 from coterie.core.local import Local
 from coterie.core.references import All

@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from coterie.client.answers import ClientTasks, Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.lanes.library import library
-from coterie.client.lanes.network import LanesNetwork, LanesNetworks
-from coterie.client.runner import TaskRunner
-from coterie.client.training import LocalTraining, train
-from coterie.client.updates import Proximal
+from coterie.client.contract import ClientTasks, Moment
+from coterie.client.lanes.network import LanesNetwork, LanesNetworks, library
+from coterie.client.training import LocalTraining, Proximal, train
+from coterie.client.visit import TaskRunner
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All

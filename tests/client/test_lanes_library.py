@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.client.lanes import library as native
-from coterie.client.lanes.library import library
-from coterie.client.lanes.network import LanesNetworks
+from coterie.client.lanes import network as native
+from coterie.client.lanes.network import LanesNetworks, library
 from coterie.core.model import Model
 from coterie.zoo import LeNet
 

@@ -11,11 +11,9 @@ import torch
 from torch import nn
 
 import coterie
-from coterie.client.batched.layers import layers_of
-from coterie.client.lanes.library import library
-from coterie.client.lanes.regression import Regression, regression_of
-from coterie.client.training import LocalTraining, train
-from coterie.client.updates import Proximal
+from coterie.client.batched.dense import layers_of
+from coterie.client.lanes.network import Regression, library, regression_of
+from coterie.client.training import LocalTraining, Proximal, train
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.data.federation import Federation

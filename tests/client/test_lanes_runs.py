@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import coterie
-from coterie.client.lanes.library import library
+from coterie.client.lanes.network import library
 from coterie.client.visit import Networks
 from coterie.core.local import Local
 from coterie.data.federation import Federation

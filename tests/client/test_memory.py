@@ -14,8 +14,8 @@ import torch
 
 import coterie
 from conftest import raises, vector
-from coterie.client.memory import Memory
-from coterie.core.allocation.spill import LARGE, SMALL, held, on_disk, room
+from coterie.client.contract import Memory
+from coterie.core.allocation import LARGE, SMALL, held, on_disk, room
 from coterie.training.result import Result
 
 
@@ -114,7 +114,7 @@ def test_a_large_value_is_kept_in_pages_of_its_own(memory: Memory) -> None:
 GROW = """
 from pathlib import Path
 import torch, coterie
-from coterie.core.allocation.heap import keep_memory
+from coterie.core.allocation import keep_memory
 from coterie.zoo import MLP
 keep_memory()
 
@@ -170,10 +170,10 @@ def test_personal_models_in_files_are_trained_and_saved_like_those_in_memory(
 ) -> None:
     rng = torch.Generator().manual_seed(1)
     data = [(torch.randn(12, 4, generator=rng), torch.arange(12) % 3) for _ in range(6)]
-    monkeypatch.setattr("coterie.core.allocation.spill.SMALL", 1)
+    monkeypatch.setattr("coterie.core.allocation.SMALL", 1)
 
     def found(limit: int) -> Result[Any]:
-        monkeypatch.setattr("coterie.client.memory.room", lambda: limit)
+        monkeypatch.setattr("coterie.client.contract.room", lambda: limit)
         out = tmp_path / str(limit)
         run = partial(coterie.run, coterie.Ditto(lam=0.5), data, engine=engine, workers=workers, out=out)
         run(rounds=2, participation=0.5, checkpoint_every=1)

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conftest import Data, column, linear, raises, vector
-from coterie.client.answers import FitAnswer, Moment
-from coterie.client.runner import TaskRunner
-from coterie.client.training import batches, train
-from coterie.client.updates import Proximal
+from coterie.client.contract import FitAnswer, Moment
+from coterie.client.training import Proximal, batches, train
+from coterie.client.visit import TaskRunner
 from coterie.core.local import Local
 from coterie.core.model import Model, flatten
 from coterie.core.references import All

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from coterie.client.updates import Proximal, UpdateRule
+from coterie.client.training import Proximal, UpdateRule
 from coterie.core.local import Local
 
 ANCHOR = torch.zeros(2)

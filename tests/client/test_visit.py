@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from conftest import Data, column, linear, raises, vector
-from coterie.client.answers import EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
-from coterie.client.runner import TaskRunner
-from coterie.core.client_table import ByClient
+from coterie.client.contract import EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
+from coterie.client.visit import TaskRunner
 from coterie.core.local import Local
-from coterie.core.model import Model
+from coterie.core.model import Model, Replica
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref
-from coterie.core.replica import Replica
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate, Fit, Score, Task
 
 ODDS = linear(1, 2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conftest import vector
 from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 
 KEPT = torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-3.0, -3.0]])
 

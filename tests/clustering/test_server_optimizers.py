@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.server_optimizers import Adam, Momentum, OptimizedMean, fingerprint, packed, unpacked
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 
 
 def reply(*models: list[float]) -> Fitted:

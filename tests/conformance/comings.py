@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.core.clients import Clients
-from coterie.core.cohort import Roster
 from coterie.core.model import Model
+from coterie.core.tables import Clients, Roster
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential

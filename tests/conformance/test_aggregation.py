@@ -14,12 +14,11 @@ import coterie
 from conftest import few
 from coterie.clustering.aggregators import RULES
 from coterie.clustering.averaging import mean, mean_by
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort
 from coterie.core.references import All, starts_of
 from coterie.core.registry import METHODS
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient, Cohort
+from coterie.core.tasks import Fitted
 from coterie.engines.attacks import KINDS
 from coterie.engines.contract import Engine
 from coterie.training.ask import RoundAsk

@@ -12,7 +12,7 @@ import pytest
 import torch
 import toys
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit

@@ -19,13 +19,12 @@ import toys
 
 import coterie
 from conftest import PAPERS, few, raises
-from coterie.client.answers import Moment
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Moment
 from coterie.core.codec import pack
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick
-from coterie.core.replies import Evaluated, Fitted
-from coterie.core.tasks import Evaluate, Fit, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Task
 from coterie.data.domain import Samples
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Visit

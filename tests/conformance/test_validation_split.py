@@ -8,9 +8,9 @@ import torch
 import toys
 
 from coterie import Evaluate, Model
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.references import All
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.data.validation_split import with_validation
 from coterie.engines.contract import Visit
 

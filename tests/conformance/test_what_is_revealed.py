@@ -14,8 +14,7 @@ from coterie import Local
 from coterie.core.model import Model
 from coterie.core.references import Best
 from coterie.core.registry import METHODS
-from coterie.core.replies import Evaluated, Fitted, Scored
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluated, Fit, Fitted, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.training.assembly import Run

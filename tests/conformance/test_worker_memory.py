@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 import toys
 
-from coterie.client.answers import Moment
-from coterie.core.hardware import one_thread
+from coterie.client.contract import Moment
+from coterie.core.compute import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
 from coterie.core.references import All

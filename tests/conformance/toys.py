@@ -13,17 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.codec import pack
-from coterie.core.cohort import Cohort
-from coterie.core.compute import HOST, Compute
-from coterie.core.hardware import one_thread
+from coterie.core.compute import HOST, Compute, one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
 from coterie.data.domain import Samples
 from coterie.data.federation import Federation, Split
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
-from coterie.engines.factory import make_engine
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM
 from coterie.training.ask import RoundAsk

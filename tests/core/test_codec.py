@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conftest import raises, vector
-from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
-from coterie.core.client_table import ByClient
+from coterie.client.contract import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
 from coterie.core.codec import TYPES, pack, unpack
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick, Posterior
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 
 TASKS = (Fit, Score, Evaluate, Describe, All, Pick, Best, Own, Posterior, Local, ByClient)

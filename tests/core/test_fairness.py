@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from coterie.core.fairness import AgainstLocal, against_local, worst_decile
-from coterie.core.metrics import summarise
-from coterie.core.replies import Evaluated
+from coterie.core.metrics import AgainstLocal, against_local, summarise, worst_decile
+from coterie.core.tasks import Evaluated
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from coterie.core.hardware import cores
+from coterie.core.compute import cores
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 LOOK = """
 import torch
-from coterie.core.allocation.heap import keep_memory
+from coterie.core.allocation import keep_memory
 if "keep" in {words!r}:
     keep_memory()
 block = torch.ones(16 << 20)  # 64 MB

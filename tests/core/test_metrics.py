@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conftest import vector
 from coterie.core.metrics import Ints, agreement, by_client, summarise
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 
 pairs = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30)
 labellings = st.lists(st.integers(0, 3), min_size=2, max_size=20)

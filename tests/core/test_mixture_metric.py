@@ -14,7 +14,7 @@ import coterie
 from conftest import vector
 from coterie import FedAvg, FedEM, Federation, FedSoft, Local
 from coterie.core.metrics import mixture_error, summarise
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.data import SyntheticRegression
 from coterie.training.result import Result
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from conftest import linear, raises, vector
-from coterie.core.cohort import Roster
 from coterie.core.model import Model, flatten
-from coterie.core.model_parts import Part
 from coterie.core.objective import sample_losses
+from coterie.core.parts import Part
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import Roster
 from coterie.zoo import CNN, CNN1D, MLP, LeNet, LinearModel, Shape
 
 

@@ -67,7 +67,7 @@ time.sleep(120)
 
 def test_a_process_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pool is interrupted, nobody waits for ever."""
-    monkeypatch.setattr("coterie.core.termination.end.__defaults__", (0.1,))
+    monkeypatch.setattr("coterie.core.processes.end.__defaults__", (0.1,))
     note, begun = tmp_path / "deaf", list[UnderWay[int]]()
 
     def interrupt(look: Look[int]) -> None:

@@ -2,7 +2,6 @@
 
 import torch
 
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import (
     All,
@@ -20,6 +19,7 @@ from coterie.core.references import (
     vectors_of,
     walk,
 )
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate, Fit, Score
 
 CENTERS = torch.arange(6.0).view(3, 2)

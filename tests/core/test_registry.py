@@ -24,6 +24,8 @@ from coterie.core.registry import (
     Catalogue,
     Consent,
 )
+from coterie.data.datasets.facts import OTHERS, PUBLIC
+from coterie.data.federate import makes_clients
 from coterie.training.build import build, build_data, build_method, resolved
 from coterie.training.config import read
 from coterie.training.trust import named_code, trust_words, with_attack
@@ -243,3 +245,21 @@ def test_an_unknown_name_is_told_with_what_there_is() -> None:
     with raises("component-not-found", match=r"attack\.kind: cannot import 'nowhere'"):
         ATTACKS.find("nowhere:Fun", ANY_CODE)
     assert Catalogue("x", {}).named(3, NO_CODE) == 3
+
+
+def test_a_listing_says_what_every_component_is() -> None:
+    for catalogue in (METHODS, MODELS, PARTITIONS, DATASETS):
+        assert [entry.name for entry in catalogue.entries()] == list(catalogue.places)
+        assert all(entry.summary for entry in catalogue.entries())
+
+
+def test_the_facts_about_data_are_those_of_their_classes() -> None:
+    assert {*PUBLIC, *OTHERS} == set(DATASETS.places)
+    for name in DATASETS.places:
+        found = DATASETS.find(name, NO_CODE)
+        if name in PUBLIC:
+            assert found.spec is PUBLIC[name]
+            continue
+        assert not hasattr(found, "spec")
+        own = any(field.name == "path" for field in dataclasses.fields(found))
+        assert OTHERS[name] == ("generated" if makes_clients(found) else "your own file" if own else "embedded")

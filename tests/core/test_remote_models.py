@@ -9,8 +9,7 @@ from conftest import raises
 from coterie.clustering.averaging import mean, mean_by
 from coterie.core.local import Local
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.training.diagnostics import training
 from coterie.training.traffic import NUMBER, up
 from remote_models import THETA, Far

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from coterie.core.termination import Terminated, by_sigterm, end, exit_code, interruptible
+from coterie.core.processes import Terminated, by_sigterm, end, exit_code, interruptible
 
 CHILD = """
 import signal, sys
@@ -21,7 +21,7 @@ signal.pause()
 """
 CLOSES = """
 import os, signal
-from coterie.core.termination import Terminated, by_sigterm, exit_code
+from coterie.core.processes import Terminated, by_sigterm, exit_code
 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 try:
     with by_sigterm():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.core.yaml_text import NODES, YamlError, parse_yaml
+from coterie.core.text import NODES, YamlError, parse_yaml
 
 LAUGHS = "\n".join(
     ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9))]

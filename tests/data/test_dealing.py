@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from conftest import raises
 from coterie.core.errors import CoterieError
-from coterie.core.types import TestSplit
+from coterie.core.settings import TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.partitions.allocation import (
     FEW,

@@ -21,9 +21,8 @@ from coterie.core.compute import HOST, Compute, determinism, find_device
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
-from coterie.engines.auto import Sizes
-from coterie.engines.factory import chosen
-from coterie.engines.ray.resources import ActorResources, on_gpus
+from coterie.engines.choose import Sizes, chosen
+from coterie.engines.ray.engine import ActorResources, on_gpus
 from coterie.engines.sequential import Sequential
 from coterie.training.beginning import began_otherwise, recorded_device
 from coterie.training.config import RunConfig, read

@@ -14,15 +14,14 @@ from torch import Tensor, nn
 import coterie
 import sham
 from conftest import make_federation
-from coterie.client.answers import Moment
-from coterie.client.updates import clip_rows
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Moment
+from coterie.client.training import clip_rows
 from coterie.core.compute import Compute, own_random_numbers, seed_device
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Outcome, Visit
@@ -109,7 +108,7 @@ def test_a_round_of_clusters_copies_the_centers_once(engine: str) -> None:
 
 @pytest.mark.parametrize("room", [1.0, 0.0])
 def test_samples_stay_on_the_device_while_there_is_room(room: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.client.placement.ROOM", room)
+    monkeypatch.setattr("coterie.client.visit.ROOM", room)
     data, task = make_federation(CLIENTS), Evaluate((All(torch.zeros(P)),), split="train")
     found = counted(Sequential(model(), data, compute=SHAM), task)
     samples = sum(part.nbytes for client in range(CLIENTS) for part in data.samples(client, "train"))

@@ -12,8 +12,8 @@ from torch import nn
 import coterie
 import sham
 from conftest import make_federation
-from coterie.client.answers import Moment
 from coterie.client.batched.mapped import MappedTraining
+from coterie.client.contract import Moment
 from coterie.core.compute import Compute
 from coterie.core.local import Local
 from coterie.core.model import Model

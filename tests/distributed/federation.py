@@ -188,5 +188,6 @@ def in_process(folder: Path, names: tuple[str, ...], words: list[str], out: Path
         evaluate_every=settings.evaluate_every,
         checkpoint_every=1,
         seed=settings.seed,
+        aggregator=settings.aggregator,
         out=out,
     )

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "conformance"))
 
 import toys  # noqa: E402
 
-from coterie.engines.ray.cluster import join  # noqa: E402
+from coterie.engines.ray.engine import join  # noqa: E402
 
 pytestmark = pytest.mark.distributed
 

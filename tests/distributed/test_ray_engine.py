@@ -19,20 +19,16 @@ from torch import nn
 
 import coterie
 from conftest import PAPERS
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.data.domain import Samples
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.factory import make_engine
-from coterie.engines.ray.cluster import join
-from coterie.engines.ray.engine import Ray
-from coterie.engines.ray.models import NodeModels, RayModels
-from coterie.engines.ray.resources import ActorResources
+from coterie.engines.ray.engine import ActorResources, NodeModels, Ray, RayModels, join
 from coterie.engines.ray.worker import Worker
 
 ray = pytest.importorskip("ray")
@@ -302,7 +298,7 @@ def test_an_engine_leaves_a_cluster_that_it_did_not_join(engine: Ray) -> None:
 
 def test_an_address_where_nobody_answers_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would try for many minutes."""
-    monkeypatch.setattr("coterie.engines.ray.cluster.PAUSE", 0.1)
+    monkeypatch.setattr("coterie.engines.ray.engine.PAUSE", 0.1)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(CoterieError, match=r"no answer from 127.0.0.1:1; is `ray start --head`"):
         join("127.0.0.1:1", 1)

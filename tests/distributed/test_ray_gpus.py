@@ -12,17 +12,15 @@ import torch
 import torch.utils.backend_registration as backends
 
 import sham
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.core.compute import Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
+from coterie.engines.choose import make_engine
 from coterie.engines.contract import Visit
-from coterie.engines.factory import make_engine
-from coterie.engines.ray.engine import Ray
-from coterie.engines.ray.models import RayModels
+from coterie.engines.ray.engine import Ray, RayModels
 
 ray = pytest.importorskip("ray")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "conformance")]

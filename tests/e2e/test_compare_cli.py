@@ -15,9 +15,8 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 
-from coterie.core.fairness import AgainstLocal
-from coterie.core.metrics import Summary
-from coterie.core.replies import Evaluated
+from coterie.core.metrics import AgainstLocal, Summary
+from coterie.core.tasks import Evaluated
 from coterie.tools.cli import compare, console
 from coterie.tools.cli.compare import Compared, Comparison, Conclusion, spreads
 from coterie.tools.experiments import runner

@@ -20,10 +20,10 @@ from torch import nn
 
 import coterie
 from conftest import few, raises
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.methods.hard_clusters import Clusters
 from coterie.training import checkpoint
 from coterie.training.config import read

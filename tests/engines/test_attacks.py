@@ -7,12 +7,10 @@ from torch import Tensor
 
 from conftest import raises
 from coterie import Attack, AttackView, Lie, Local
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory, Moment
 from coterie.core.references import Best
-from coterie.core.replies import Described, Fitted, Scored
-from coterie.core.tasks import Describe, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.hostile import Hostile
 

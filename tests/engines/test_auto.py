@@ -13,9 +13,9 @@ import yaml
 from torch import nn
 
 import coterie
-from coterie.client.answers import EvaluateAnswer, Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import EvaluateAnswer, Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.local import Local
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
@@ -25,7 +25,7 @@ from coterie.core.tasks import Evaluate
 from coterie.data.datasets.digits import Digits
 from coterie.data.federation import Federation
 from coterie.data.partitions.clusterwise import Rotated
-from coterie.engines.auto import Sizes, choose, work
+from coterie.engines.choose import Sizes, choose, work
 from coterie.training.build import named_model
 
 FEDERATION = Rotated(clients=12)(Digits()(), np.random.default_rng(0))
@@ -57,9 +57,9 @@ def test_scores_of_many_clients_are_those_of_each() -> None:
 
 
 def test_evaluation_together_is_evaluation_one_by_one() -> None:
-    from coterie.client.answers import ClientTasks
-    from coterie.client.batched.evaluate import evaluate_together
-    from coterie.core.client_table import ByClient
+    from coterie.client.batched.visits import evaluate_together
+    from coterie.client.contract import ClientTasks
+    from coterie.core.tables import ByClient
 
     model = named_model("mlp", {"hidden": (9,)}, FEDERATION, NO_CODE)
     centers = torch.stack([model.init(np.random.default_rng(seed)) for seed in range(3)])
@@ -81,9 +81,9 @@ def test_evaluation_together_is_evaluation_one_by_one() -> None:
 
 
 def test_a_row_nobody_has_is_told_one_by_one() -> None:
-    from coterie.client.answers import ClientTasks
-    from coterie.client.batched.evaluate import evaluate_together
-    from coterie.core.client_table import ByClient
+    from coterie.client.batched.visits import evaluate_together
+    from coterie.client.contract import ClientTasks
+    from coterie.core.tables import ByClient
 
     model = named_model("linear", {}, FEDERATION, NO_CODE)
     centers = model.init(np.random.default_rng(0))[None]
@@ -162,9 +162,9 @@ def test_processes_only_for_a_long_run_and_no_more_than_cores_and_clients(monkey
 
 def test_clients_with_very_much_data_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = named_model("linear", {}, FEDERATION, NO_CODE)
-    monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()) - 1)
+    monkeypatch.setattr("coterie.engines.choose.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()) - 1)
     assert choose(model, FEDERATION, Local(), Sizes(12), 2).name == "sequential"
-    monkeypatch.setattr("coterie.engines.auto.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()))
+    monkeypatch.setattr("coterie.engines.choose.LARGE", 64 * 4 * int(FEDERATION.roster.n.max()))
     assert choose(model, FEDERATION, Local(), Sizes(12), 2).name == "batched"
 
 

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from conftest import linear, make_federation, raises
-from coterie.engines.factory import AUTO, ENGINES, EngineName, make_engine
+from coterie.engines.choose import AUTO, ENGINES, EngineName, make_engine
 from coterie.training.config import EngineConfig
 
 

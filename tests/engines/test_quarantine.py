@@ -9,8 +9,7 @@ import torch
 from coterie.clustering.aggregators import Robust, RobustMean
 from coterie.core.local import Local
 from coterie.core.references import All
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Fit, Fitted
 from coterie.engines.quarantine import Guarded, guard
 
 ZERO = torch.zeros(2)

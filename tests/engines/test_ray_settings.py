@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import raises
-from coterie.engines.ray.cluster import join
+from coterie.engines.ray.engine import join
 from coterie.training.config import read
 
 

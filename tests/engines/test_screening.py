@@ -15,11 +15,10 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, raises
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Mix, Own, Pick, Ref
-from coterie.core.replies import Fitted, Scored
-from coterie.core.tasks import Fit
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fit, Fitted, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.screening import norms_of, screen, without
 from coterie.engines.sequential import Sequential

@@ -10,14 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick, Ref
-from coterie.core.replies import Fitted, Reply, Scored
-from coterie.core.tasks import Fit, Score, Task
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Fit, Fitted, Reply, Score, Scored, Task
 from coterie.methods.cam import CAM
 from coterie.methods.contract import Method
 from coterie.methods.fedgroup import FedGroup, FedGrouProx

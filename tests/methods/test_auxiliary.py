@@ -13,12 +13,12 @@ from torch import nn
 import coterie
 from conftest import UNTOLD, column, linear, make_federation, raises, vector
 from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, Model, StoCFL
-from coterie.client.answers import Moment
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.runner import TaskRunner
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.references import All, Pick
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential

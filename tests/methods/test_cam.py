@@ -36,14 +36,12 @@ from torch import Tensor, nn
 
 import coterie
 from conftest import raises
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Own, Ref
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit, Score
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Fit, Fitted, Score
 from coterie.data.federation import Federation
 from coterie.methods.cam import CAM, IFCACAM, Additive, FeSEMCAM, References, stretched
 from coterie.methods.cfl import CFL, Tree

@@ -29,7 +29,7 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.methods.cfl import CFL, Tree
 
 GROUPS = {"a": [3, 20], "b": [7, 42], "c": [11, 57], "d": [19, 31]}  # interleaved: positions would mix them up

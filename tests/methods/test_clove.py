@@ -21,7 +21,7 @@ from scripted import (
     table,
 )
 
-from coterie.core.client_table import ByClient
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Score
 from coterie.methods.clove import CLoVE, LossClusters
 
@@ -98,6 +98,10 @@ def test_with_known_clients_clustered_one_that_is_met_late_finds_the_clusters() 
     assert table(after.labels) == {3: 0, 7: 1, 11: 0, 19: 1, 23: 1}
     close(after.centers, [[2.0, 2.0], [0.0, 4.0]])  # those of cluster 0 were absent
     close(after.losses.at(torch.tensor([3, 7])), [[1.0, 5.1], [2.0, 3.3]])  # kept, and new
+
+
+def test_the_option_that_was_the_rule_before_has_the_outcomes_of_before() -> None:
+    assert (CLoVE().revision, CLoVE(clustered="known").revision) == (1, 0)
 
 
 def test_clients_that_left_do_not_count() -> None:

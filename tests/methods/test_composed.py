@@ -34,11 +34,10 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import All, Best
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fit, Fitted, Score
 from coterie.methods.composed import Composed, Kit, followed, looked
 from coterie.methods.fesem import FeSEM
 from coterie.methods.ifca import IFCA

@@ -15,8 +15,8 @@ from conftest import linear
 from coterie import FLUX, PACFL, FedClust, Fielding
 from coterie.clustering.linkage import elbow
 from coterie.clustering.similarity import subspace_angles
-from coterie.core.client_table import ByClient
 from coterie.core.references import All
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Fit
 from coterie.data import Pathological, Rotated
 from coterie.methods.flux import scaled

@@ -12,8 +12,8 @@ import pytest
 import torch
 from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored, silence
 
-from coterie.core.client_table import ByClient
-from coterie.core.replies import Fitted
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fitted
 from coterie.methods.drift_alarm import alarmed, found_elsewhere, rescaled, suspected
 from coterie.methods.halves import BOTH, PERSONAL, Halved, Halves, followed
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 import coterie
 from conftest import UNTOLD, few
 from coterie import CFL, IFCA, Composed, Federation, FedGroup, FeSEM, Local, Model, StoCFL, WeCFL
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.codec import pack
-from coterie.core.cohort import Cohort
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Cohort
+from coterie.core.tasks import Evaluated
 from coterie.data.ragged import Ragged
 from coterie.engines.contract import Engine, Missing, Outcome, ReplyBuilder, Visit
 from coterie.engines.sequential import Sequential

@@ -7,7 +7,7 @@ from scripted import LOCAL, ScriptedAsk, a_fit, close, fitted, make_cohort, make
 
 import coterie
 from coterie import Local
-from coterie.core.client_table import ByClient
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Score
 from coterie.data import Rotated, changing
 from coterie.methods.feddrift import Concepts, FedDrift

@@ -32,8 +32,7 @@ from scripted import (
 
 from conftest import raises
 from coterie.core.local import Local
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit, Score
+from coterie.core.tasks import Fit, Fitted, Score
 from coterie.methods.fedgroup import FedGroup, FedGrouProx, Groups
 
 SIX = [3, 7, 11, 19, 23, 31]

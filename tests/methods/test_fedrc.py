@@ -9,10 +9,10 @@ from scripted import FOUR, LOCAL, NOBODY, ScriptedAsk, a_fit, all_of, close, fit
 from torch import nn
 
 from conftest import raises
-from coterie.core.client_table import ByClient
 from coterie.core.model import Model
-from coterie.core.model_parts import outputs_of
+from coterie.core.parts import outputs_of
 from coterie.core.references import Estimated, Own, Posterior, Ref
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Score
 from coterie.methods.fedrc import FedRC, RobustMixture
 

@@ -26,10 +26,9 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
 from coterie.core.references import Estimated, Mix, Own
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Fit, Fitted, Score
 from coterie.methods.fedsoft import FedSoft, Soft
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})

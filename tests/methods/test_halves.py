@@ -17,10 +17,10 @@ import coterie
 from conftest import raises
 from coterie.clustering.averaging import weigh
 from coterie.clustering.halves import MOST
-from coterie.core.client_table import ByClient
 from coterie.core.local import Local
 from coterie.core.references import Own, Pick
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluated, Fitted
 from coterie.data import IID, Digits, Rotated
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.halves import (

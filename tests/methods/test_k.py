@@ -16,7 +16,7 @@ from scripted import LOCAL, TWO, ScriptedAsk, a_fit, assert_same, fitted, make_c
 
 import coterie
 from coterie import FLHC, IFCA, FedEM, FedSoft, Fitted, Local, WeCFL
-from coterie.core.cohort import Counted
+from coterie.core.tables import Counted
 from coterie.methods.k import ASKED, K, at_least
 from coterie.tools.cli.console import progress
 from coterie.training import round_format

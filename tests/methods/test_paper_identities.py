@@ -43,11 +43,11 @@ from coterie import (
     WeCFL,
 )
 from coterie.clustering.kmeans import by_first_member
-from coterie.core.cohort import Roster
 from coterie.core.model import Model
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT
+from coterie.core.tables import Roster
 from coterie.data.datasets.digits import Digits
 from coterie.data.domain import Domain
 from coterie.data.ragged import Ragged

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer, FedRep, Local, LocalOnly, Model
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.clustering.averaging import Weighting
-from coterie.core.model_parts import Section
+from coterie.core.parts import Section
 from coterie.core.references import All, Best, Own, Personal
-from coterie.core.replies import Evaluated, Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tasks import Evaluated, Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.core.allocation.spill import SMALL, held
+from coterie.core.allocation import SMALL, held
 from papers.methods.rows import Rows
 
 

@@ -14,13 +14,11 @@ import torch
 from scripted import played, silence, variant
 from torch import Tensor, nn
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick
-from coterie.core.replies import Fitted, Scored
-from coterie.core.tasks import Fit, Score
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Fit, Fitted, Score, Scored
 from coterie.methods.contract import Ask
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import FedProx

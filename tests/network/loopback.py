@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from coterie.client.data import ClientDataSource
-from coterie.client.memory import Memory
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import ClientDataSource, Memory
+from coterie.client.visit import TaskRunner
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
 from coterie.network.messages import (

@@ -16,7 +16,7 @@ from local_transport import groups, transport_of
 from test_bans import WORDS, Liar
 
 from conftest import raises
-from coterie.client.answers import FitAnswer
+from coterie.client.contract import FitAnswer
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit

@@ -12,7 +12,7 @@ import torch
 from local_transport import LocalTransport, groups, transport_of
 
 from conftest import raises
-from coterie.client.answers import EvaluateAnswer, FitAnswer, ScoreAnswer
+from coterie.client.contract import EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.tasks import Score
 from coterie.network import engine as engine_module
 from coterie.network.config import read

@@ -18,7 +18,7 @@ import coterie
 from conftest import UNTOLD, few, raises
 from coterie.core.codec import pack
 from coterie.data.federation import Federation
-from coterie.engines.factory import local_of
+from coterie.engines.choose import local_of
 from coterie.network import engine as engine_module
 from coterie.network.config import ServerConfig, read
 from coterie.network.engine import VERSION, NoReply
@@ -56,6 +56,7 @@ def in_process(made: ServerConfig, clients: int = CLIENTS) -> Result[Any]:
         seed=settings.seed,
         participation=settings.participation,
         evaluate_every=settings.evaluate_every,
+        aggregator=settings.aggregator,
         engine="sequential",
     )
 

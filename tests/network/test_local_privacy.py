@@ -14,10 +14,10 @@ import torch
 from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
-from coterie.client.answers import FitAnswer, Moment, VisitResult
-from coterie.core.cohort import Roster
+from coterie.client.contract import FitAnswer, Moment, VisitResult
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
+from coterie.core.tables import Roster
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network import engine as engine_module
 from coterie.network.config import read

@@ -15,15 +15,14 @@ from torch import nn
 
 import coterie
 from conftest import UNTOLD, linear, make_federation, raises, vector
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory, Moment
 from coterie.core.codec import pack
-from coterie.core.hardware import one_thread
+from coterie.core.compute import one_thread
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit

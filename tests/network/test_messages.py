@@ -15,7 +15,7 @@ from visit_requests import CENTERS, request
 
 from conftest import raises
 from coterie import __version__
-from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
+from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Ref, Row

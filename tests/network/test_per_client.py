@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from coterie.client.answers import Moment
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick, Row
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit, Task
 from coterie.engines.contract import Visit
 from coterie.network.messages import for_client

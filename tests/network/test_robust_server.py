@@ -13,13 +13,15 @@ from local_transport import LocalTransport, groups, transport_of
 
 import coterie
 from conftest import few
-from coterie.client.answers import FitAnswer
+from coterie.client.contract import FitAnswer
+from coterie.clustering.aggregators import Robust
 from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
 from coterie.methods.fesem import FeSEM
 from coterie.network import engine as engine_module
-from coterie.network.config import read
+from coterie.network.audit import AuditEntry
+from coterie.network.config import DEFENCE, defence_line, read
 from coterie.network.messages import VisitReply, read_as_server
 from coterie.network.registry import ClientRegistry
 from coterie.network.server import train_with_clients
@@ -112,3 +114,60 @@ def test_one_that_is_far_from_all_others_is_left_out_and_not_banned(tmp_path: Pa
     strict = served(tmp_path / "strict", *words, "aggregator=median", bend=Turned(50))
     assert [event.rejected for event in strict.history] == [(3,), (), ()]
     assert list(ClientRegistry.read(tmp_path / "strict" / "run").banned) == ["c03"]
+
+
+# ------------------------------------------------------------------------------------------- what is on by default
+
+
+def test_bounds_are_on_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:
+    assert read(None).aggregator == DEFENCE
+    assert read(None, ["aggregator=null"]).aggregator is None
+    assert read(None, ["aggregator=median"]).aggregator == Robust(name="median")
+    private = read(None, ["privacy={epsilon: 8, evaluation: trusted}", "method=fedavg"])
+    assert private.aggregator is None, "looking at every update is not accounted for"
+    undefended = read(None, ["aggregator=null"])
+    assert read(None, base=undefended.dump()).aggregator is None, "a run goes on as it began"
+    assert read(None, base=read(None).dump()).aggregator == DEFENCE
+    assert coterie.run(coterie.FedAvg(), groups(4), "linear", rounds=1).settings.aggregator is None  # simulations
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "scaled down to 4 times the median norm and rejected beyond 10 times, nobody weighs more than 4"),
+        ((), "Not on: quarantine, which would lose a true cluster of two"),
+        (("aggregator=null",), "nothing is on but update_bound=10, as configured"),
+        (("aggregator=median",), "fewer than 2 others near it is quarantined (as configured)"),
+        (("privacy={epsilon: 8, evaluation: trusted}", "method=fedavg"), "nothing is on, because of privacy"),
+    ],
+)
+def test_a_server_says_what_is_on_and_what_is_not(words: tuple[str, ...], told: str) -> None:
+    assert told in defence_line(read(None, words))
+
+
+def test_a_long_update_is_scaled_down_and_a_lonely_one_is_reported(tmp_path: Path) -> None:
+    """By default: the round goes on with both, and the console names the client once."""
+    said: list[str] = []
+    noted: list[AuditEntry] = []
+    transport = transport_of(groups(CLIENTS), tmp_path / "clients")
+    transport.bend = Turned(6)
+    config = read(None, [*WORDS, "method=fedavg", "network.clients=8"])
+    result = train_with_clients(transport, config, tmp_path / "run", say=said.append, note=noted.append)
+    assert defence_line(config) in said
+    assert not any(event.missing for event in result.history)
+    defence = result.history[-1].defence
+    assert defence is not None
+    assert len(defence.clipped) == 1
+    warned = [line for line in said if line.startswith("warning: client")]
+    assert len(warned) == 1
+    assert "fewer than 2 other clients are near its update in round" in warned[0]
+    assert sum(entry.event == "isolated" for entry in noted) >= 2
+
+
+def test_honest_clients_are_not_reported(tmp_path: Path) -> None:
+    said: list[str] = []
+    transport = transport_of(groups(CLIENTS), tmp_path / "clients")
+    train_with_clients(
+        transport, read(None, [*WORDS, "method=fedavg", "network.clients=8"]), tmp_path / "run", say=said.append
+    )
+    assert not [line for line in said if "warning" in line]

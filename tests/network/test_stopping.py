@@ -13,7 +13,7 @@ from local_transport import LocalTransport, groups, transport_of
 
 import coterie
 from coterie.core.codec import pack
-from coterie.core.termination import Terminated, exit_code, interruptible
+from coterie.core.processes import Terminated, exit_code, interruptible
 from coterie.network import engine as engine_module
 from coterie.network.config import read
 from coterie.network.server import train_with_clients

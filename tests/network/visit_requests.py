@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from coterie.client.answers import Moment
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
 from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest
 

@@ -22,7 +22,7 @@ class Made:
     def of(self, run: Run) -> list[Outcome]:
         value = self.accuracy(run.name)
         curve: dict[str, Any] = {"accuracy": [value]}
-        return [] if value is None else [Outcome(run.name, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})]
+        return [] if value is None else [Outcome(run.name, 0, "", (), {}, "", {}, "", "", 1.0, None, curve, {})]
 
 
 def test_what_is_declared() -> None:

@@ -51,9 +51,8 @@ def untimed(outcome: Outcome | None) -> Outcome:
 
 
 def left_over(results: Results) -> list[Path]:
-    """What is not an outcome. The file of a lock may stay: to delete it is to unlock it for two at once."""
-    files = (path for path in results.root.rglob("*") if path.is_file())
-    return [path for path in files if path.suffix not in (".json", ".lock")]
+    """What lies below the results and is no outcome."""
+    return [path for path in results.root.rglob("*") if path.suffix not in (".jsonl", ".lock")]
 
 
 # ------------------------------------------------------------------------------------------- one run, in this process
@@ -72,7 +71,7 @@ def test_two_are_never_at_the_same_run(tmp_path: Path) -> None:
 def test_carried_out(tmp_path: Path) -> None:
     results = Results(tmp_path / "results")
     place = carry_out(TINY, 3, results, {})
-    assert place == tmp_path / "results" / "tiny" / "wecfl" / "seed-3.json"
+    assert place == tmp_path / "results" / "tiny.jsonl"
     found = results.load(TINY, 3)
     assert found is not None
     result = execute(configured(TINY, 3), tmp_path / "run")
@@ -180,7 +179,7 @@ def test_an_error_of_another_kind_leaves_what_was_done(tmp_path: Path, monkeypat
     assert len(list((place / "checkpoints").iterdir())) == 1
 
 
-@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.client.memory.Memory.restore"])
+@pytest.mark.parametrize("where", ["safetensors.torch.save_file", "coterie.client.contract.Memory.restore"])
 def test_a_disk_that_is_full_leaves_what_was_done(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a checkpoint finds no room, or what clients keep when it is read again."""
     results = Results(tmp_path)
@@ -209,7 +208,7 @@ def test_data_from_a_file(tmp_path: Path) -> None:
     assert found is not None
     assert found.data_from == "mine.npz"
     assert found.curve["sizes"][-1] == [6]
-    assert str(tmp_path) not in results.place(run, 0).read_text()  # no path of this machine
+    assert str(tmp_path) not in results.place(run.name).read_text()  # no path of this machine
 
 
 # --------------------------------------------------------------------------------------------------------- words
@@ -220,8 +219,7 @@ def test_sources(tmp_path: Path) -> None:
     file.write_bytes(b"")
     assert sources([]) == {}
     found = sources([f"uci-har={file},client=subject,test=t"])
-    as_the_set_is = {"standardise": False, "standardise_y": False}
-    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"} | as_the_set_is}
+    assert found == {"uci-har": {"name": "npz", "path": str(file), "client": "subject", "test": "t"}}
     for name, source in found.items():
         assert sources([room._word(name, source)]) == found
     for word in ("uci-har", f"uci-har={tmp_path / 'none.npz'}", f"uci-har={file},client", "", f"{file}"):
@@ -350,7 +348,7 @@ def test_a_real_campaign_with_a_kill_and_a_failure(tmp_path: Path, monkeypatch: 
     place = running(results.root, job.run, 0)
     assert list((place / "checkpoints").glob("round-*.safetensors"))
     assert yaml.safe_load((place / "config.yaml").read_text())["rounds"] == 30
-    assert not results.place(job.run, 0).exists()
+    assert not results.place(job.run.name).exists()
 
     unknown = Job(Run("quick/rotated/unknown", job.run.config), 0)
     told: list[Progress] = []

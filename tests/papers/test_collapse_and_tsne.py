@@ -15,7 +15,7 @@ from papers.tables.wecfl_tsne import ROUNDS, agreement, run_after, whole
 
 
 def outcome(seed: int = 10, curve: Mapping[str, Sequence[Any]] | None = None, **probe: Any) -> Outcome:
-    return Outcome("a/b", seed, "f", {}, "", {}, "", "", 1.0, None, curve or {}, probe)
+    return Outcome("a/b", seed, "f", (), {}, "", {}, "", "", 1.0, None, curve or {}, probe)
 
 
 class Kept:

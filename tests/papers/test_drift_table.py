@@ -26,7 +26,7 @@ def outcome(accuracy: float = 0.0, ari: dict[int, float] | None = None, seed: in
         "accuracy": [0.99 if r < 13 else accuracy for r in rounds],
         "ari": [(ari or {}).get(r, 1.0) for r in rounds],
     }
-    return Outcome("r", seed, "", {}, "", {}, "", "", 1.0, None, curve, {})
+    return Outcome("r", seed, "", (), {}, "", {}, "", "", 1.0, None, curve, {})
 
 
 def test_accuracy_is_the_mean_from_the_first_change_on() -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, raises
-from coterie.core.client_table import ByClient
 from coterie.core.registry import DATASETS, NO_CODE
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient
 from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
 from coterie.training.build import build

@@ -31,7 +31,7 @@ RUN = Run("a/b", {"rounds": 4})
 
 
 def outcome(curve: Mapping[str, Sequence[Any]] | None = None, probe: Mapping[str, Any] | None = None) -> Outcome:
-    return Outcome("a/b", 0, "f", {}, "", {}, "", "", 1.0, None, curve or {}, probe or {})
+    return Outcome("a/b", 0, "f", (), {}, "", {}, "", "", 1.0, None, curve or {}, probe or {})
 
 
 ACCURACY: dict[str, list[Any]] = {"round": [5, 10, 15, 20], "accuracy": [0.5, 0.9, 0.7, 0.8]}

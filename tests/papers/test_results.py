@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,12 @@ from coterie.core.metrics import Summary
 from coterie.methods.wecfl import WeCFL
 from coterie.training.build import build
 from coterie.training.events import RoundDone
-from papers.cell import Cell, Outcome, Run, Table, Tree, last
-from papers.results import Results, _short, configured, fingerprint, outcome_of, stale
+from papers.cell import Cell, Outcome, OwnPage, Run, Table, Tree, last
+from papers.page import own_pages
+from papers.results import Meant, Results, _short, configured, fingerprint, outcome_of, stale
+from papers.show import seeds
+from papers.standing import Line
+from papers.tables import TABLES
 
 CONFIG: Tree = {
     "data": {"name": "digits", "partition": {"name": "rotated", "clients": 8}},
@@ -25,8 +31,6 @@ CONFIG: Tree = {
     "rounds": 2,
 }
 RUN = Run("some/run", CONFIG)
-# WeCFL as the paper has it, under the name that has more options.
-WECFL: Tree = {"name": "wecfl-authors", "k": 2, "features": "classifier", "kmeans": "warm"}
 
 
 def changed(**keys: Any) -> Run:
@@ -56,7 +60,8 @@ def test_what_is_kept_of_a_run() -> None:
     assert "discrepancy" not in made.curve  # none in any round
     assert "mixture_error" not in made.curve
     assert (made.run, made.seed, made.seconds, made.data_from) == ("some/run", 3, 9.0, "mine.npz")
-    assert made.config["seed"] == 3
+    assert made.config["engine"]["name"] == "auto"
+    assert made.config["rounds"] == 2
     assert made.config["method"]["k"] == 2
     assert made.command == "python -m papers --run some/run --seed 3"
     assert made.fingerprint == fingerprint(RUN)
@@ -64,65 +69,48 @@ def test_what_is_kept_of_a_run() -> None:
     assert {"coterie", "torch", "python"} <= set(made.versions)
 
 
-def test_a_methods_revision_makes_earlier_outcomes_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(RUN)
-    monkeypatch.setattr(WeCFL, "revision", 0, raising=False)
-    assert fingerprint(RUN) == before
-    monkeypatch.setattr(WeCFL, "revision", 1)
-    once = fingerprint(RUN)
-    assert once != before
-    monkeypatch.setattr(WeCFL, "revision", 2)
-    assert fingerprint(RUN) not in (before, once)
+def test_outcomes_of_an_earlier_revision_are_shown_and_to_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Results(tmp_path).save(outcome(0))
+    Results(tmp_path).save(outcome(1))
+    monkeypatch.setattr(WeCFL, "revision", 1, raising=False)
+    results, cell = Results(tmp_path), Cell("r", "c", RUN, last(), None)
+    assert results.load(RUN, 0) is None  # so that it is run again
+    assert [one.seed for one in results.of(RUN)] == [0, 1]
+    found = results.found(cell)
+    assert found is not None
+    assert (found.seeds, found.earlier) == (2, True)
+    assert seeds(Line(cell, found, "")) == "2, earlier revision"
+    results.save(outcome(1, seconds=9.0))  # from now on, the other does not count
+    assert [(one.seed, one.seconds) for one in results.of(RUN)] == [(1, 9.0)]
+    found = results.found(cell)
+    assert found is not None
+    assert not found.earlier
 
 
 def test_the_revision_of_a_wrapped_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = changed(method={"name": "wecfl-cam", "base": {"k": 2}})
-    before = fingerprint(wrapped)
+    outer = Meant.by(wrapped).revision[0]
+    monkeypatch.setattr(WeCFL, "revision", 7, raising=False)
+    assert Meant.by(wrapped).revision == [outer, 7]
+
+
+def test_pages_of_their_own_say_what_is_of_an_earlier_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OwnPage("mine.md", lambda _: (), lambda _: "", lambda _: "# Mine\n")
+    table = Table("t", "", "", "", (Cell("r", "c", RUN, last(), None),), 1.0, own_page=own)
+    Results(tmp_path).save(outcome())
+    assert own_pages(table, Results(tmp_path)) == [("mine.md", "# Mine\n")]
     monkeypatch.setattr(WeCFL, "revision", 1, raising=False)
-    assert fingerprint(wrapped) != before
-
-
-def test_a_variant_under_a_new_name_keeps_its_outcomes_and_the_old_name_does_not_pass_for_it() -> None:
-    """The outcomes kept with CAM's local warm-up are those of what is now called local_unclustered."""
-    base = {"name": "fesem", "k": 2, "kmeans_weights": "equal"}
-    wrapped = {"name": "cam-authors", "base": base, "order": "global_first"}
-    kept = fingerprint(changed(method=wrapped | {"warmup_by": "local_unclustered"}))
-    assert kept == "8c0be260e2dd4735"  # of before the new name
-    assert fingerprint(changed(method=wrapped | {"warmup_by": "local"})) != kept
-    assert fingerprint(changed(method={"name": "ifca-cam", "base": {"k": 2}})) == "20e117d2bfa1bb05"  # not concerned
-
-
-@pytest.mark.parametrize(
-    ("method", "kept"),  # the fingerprint that 0.1 gave to the method with an option
-    [
-        (WECFL, "RUN"),
-        (WECFL | {"size_unit": "batches"}, "2ce3e7f79f9ac548"),
-        ({"name": "ifca-authors", "k": 2, "choose_by": "accuracy"}, "96638e939db3a609"),
-        ({"name": "fedgroup-rcc", "k": 2, "cold_start": "on_selection"}, "b00e1dba27b4a9ac"),
-        ({"name": "fedgroup-rac", "k": 2, "cold_start": "on_selection", "mu": 0.5}, "622b1f080867d953"),
-        ({"name": "cam-without-global", "base": {"name": "ifca", "k": 2}}, "99fbe9aafa90f287"),
-        (
-            {
-                "name": "stocfl-authors",
-                "cluster_vector": "all_members",
-                "merge_model": "mean",
-                "new_cluster": "anchor",
-                "weights": "size",
-            },
-            "cd3a29149484f92e",
-        ),
-    ],
-    ids=lambda value: value["name"] if isinstance(value, dict) else "",
-)
-def test_a_variant_of_its_own_keeps_the_outcomes_of_the_option_it_was(method: Tree, kept: str) -> None:
-    assert fingerprint(changed(method=method)) == (fingerprint(RUN) if kept == "RUN" else kept)
+    ((_, text),) = own_pages(table, Results(tmp_path))
+    assert text.endswith("changed its results: wecfl.\n")
 
 
 def test_save_and_load(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    place = results.save(outcome(), RUN)
-    assert place == tmp_path / "some" / "run" / "seed-0.json"
-    assert [p.name for p in place.parent.iterdir()] == ["seed-0.json"]  # nothing half written beside it
+    place = results.save(outcome())
+    assert place == tmp_path / "some.jsonl"
+    assert [p.name for p in tmp_path.iterdir() if p.suffix != ".lock"] == ["some.jsonl"]
     found = results.load(RUN, 0)
     assert found is not None
     assert found.curve["accuracy"] == [0.5, 0.666667]
@@ -131,8 +119,8 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert found.curve["round"] == [1, 2]
     assert found.probe == {"clusters": 0.333333, "each": [0.1, 0.2]}
     assert dataclasses.replace(found, curve={}, probe={}) == dataclasses.replace(outcome(), curve={}, probe={})
-    again = results.save(found, RUN).read_bytes()
-    assert again == place.read_bytes()
+    before = place.read_bytes()
+    assert results.save(found).read_bytes() == before
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -145,7 +133,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
     results = Results(tmp_path)
     for seed in (10, 2, 0):
-        results.save(outcome(seed), RUN)
+        results.save(outcome(seed))
     assert [o.seed for o in results.of(RUN)] == [0, 2, 10]
     found = results.found(Cell("r", "c", RUN, last(), None))
     assert found is not None
@@ -162,7 +150,7 @@ def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
         changed(rounds=3),
         changed(method={"name": "wecfl", "k": 3}),
         changed(method={"name": "fesem", "k": 2}),
-        changed(method=WECFL | {"size_unit": "batches"}),
+        changed(method={"name": "wecfl", "k": 2, "alpha": 3}),
         changed(local={"epochs": 1, "batch": 8, "lr": 0.2}),
         changed(data={"name": "digits", "partition": {"name": "rotated", "clients": 9}}),
         changed(model={"name": "mlp"}),
@@ -174,77 +162,75 @@ def test_seeds_are_pooled_in_order(tmp_path: Path) -> None:
 )
 def test_another_configuration_is_another_outcome(other: Run, tmp_path: Path) -> None:
     results = Results(tmp_path)
-    results.save(outcome(), RUN)
-    assert fingerprint(other) != fingerprint(RUN)
+    results.save(outcome())
     assert results.load(other, 0) is None
     assert results.of(other) == []
     assert results.load(RUN, 0) is not None
 
 
-def test_an_option_that_came_later_matters_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outcomes of before it do not become stale: at this value it changes nothing."""
-    before = fingerprint(RUN)
-    assert fingerprint(changed(method=WECFL | {"size_unit": "samples"})) == before
-    monkeypatch.setattr("papers.results.LATER", {})
-    assert fingerprint(RUN) != before
+def kept_with(tmp_path: Path, change: Callable[[Tree], None]) -> Results:
+    """A stored outcome whose configuration, every option of which is spelled out, was another."""
+    place = Results(tmp_path).save(outcome())
+    line = json.loads(place.read_text())
+    change(line["config"])
+    place.write_text(json.dumps(line) + "\n")
+    return Results(tmp_path)
 
 
-def test_how_newcomers_join_matters_only_where_some_come() -> None:
-    """With everyone in every round nobody is new; elsewhere the outcomes of before are those of join="nearest"."""
-    before = fingerprint(RUN)
-    loss, nearest = (WECFL | {"join": join} for join in ("loss", "nearest"))
-    assert {fingerprint(changed(method=method)) for method in (loss, nearest)} == {before}
-    for few in ({"participation": 0.5}, {"newcomers": 0.5}, {"dropout": 0.1}):
-        one, other = (fingerprint(changed(method=method, **few)) for method in (loss, nearest))
-        assert one != other
-        assert one == fingerprint(changed(method={"name": "wecfl", "k": 2}, **few))
-
-
-def test_how_fast_it_is_computed_does_not_matter() -> None:
-    same = [
-        changed(engine={"name": "batched", "workers": 1}),
-        changed(checkpoint_every=50),
-        changed(method={"name": "wecfl", "k": 2, "kmeans_weights": "size"}),  # a default spelled out
-        Run("another/name", CONFIG),
-    ]
-    assert {fingerprint(run) for run in same} == {fingerprint(RUN)}
-
-
-def test_stale_outcomes_are_found(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    known = results.save(outcome(), RUN)
-    old = results.save(outcome(1, fingerprint="of another time"), RUN)
-    unknown = results.save(outcome(), Run("gone/run", CONFIG))
+def test_a_default_that_is_another_now_makes_an_outcome_stale(tmp_path: Path) -> None:
+    results = kept_with(tmp_path, lambda config: config["method"].update(kmeans_weights="equal"))
+    assert results.load(RUN, 0) is None
     table = Table("t", "", "", "", (Cell("r", "c", RUN, last(), None),), 1.0)
-    assert stale(results, [table]) == [unknown, old]
-    assert known.is_file()
-    assert stale(results, []) == [unknown, known, old]
+    assert stale(results, [table]) == [
+        f"{tmp_path}/some.jsonl: some/run, seed 0, was run with another method.kmeans_weights"
+    ]
+    assert stale(results, []) == [f"{tmp_path}/some.jsonl: no table has a run some/run"]
+
+
+def test_an_option_that_came_later_or_is_gone_does_not(tmp_path: Path) -> None:
+    """Today's default of an option that the outcome does not know changes nothing, or the revision would say so."""
+
+    def older(config: Tree) -> None:
+        del config["method"]["kmeans_weights"]
+        del config["update_bound"]
+        config["method"]["gone"] = 3
+
+    assert kept_with(tmp_path, older).load(RUN, 0) is not None
+
+
+def test_how_fast_it_is_computed_does_not_matter(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.save(outcome())
+    for run in (changed(engine={"name": "batched", "workers": 1}), changed(checkpoint_every=50)):
+        assert results.load(run, 0) is not None
+
+
+def test_saves_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda seed: Results(tmp_path).save(outcome(seed)), range(24)))
+    assert [one.seed for one in Results(tmp_path).of(RUN)] == list(range(24))
+
+
+def test_no_outcome_is_stale() -> None:
+    """Where one is: run it again, or delete its line."""
+    assert stale(Results(Path(__file__).parents[2] / "results"), TABLES) == []
 
 
 # ---------------------------------------------------------------------------------------------- what is broken
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[1, 2]", "null", "3", '"text"', "{}", '{"run": "a"}', '{"odd": 1}'])
+@pytest.mark.parametrize("text", ["{", "[]", "[1, 2]", "null", "3", '"text"', "{}", '{"run": "a"}', '{"odd": 1}'])
 def test_garbage_is_told(text: str, tmp_path: Path) -> None:
     results = Results(tmp_path)
-    place = results.place(RUN, 0)
-    place.parent.mkdir(parents=True)
-    place.write_text(text)
-    with raises("run-damaged", match=r"seed-0\.json: not an outcome .* delete it"):
+    place = results.save(outcome())
+    place.write_text(place.read_text() + text + "\n")
+    with raises("run-damaged", match=r"some\.jsonl, line 2: not an outcome .* delete the line"):
         results.load(RUN, 0)
-
-
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
-    place = Results(tmp_path).place(RUN, 0)
-    place.parent.mkdir(parents=True)
-    place.write_bytes(b"\xff\xfe\x00")
-    with raises("run-damaged"):
-        Results(tmp_path).load(RUN, 0)
 
 
 def test_an_unknown_column_too_many_is_told(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    place = results.save(outcome(), RUN)
+    place = results.save(outcome())
     place.write_text(json.dumps(json.loads(place.read_text()) | {"extra": 1}))
     with raises("run-damaged"):
         results.load(RUN, 0)
@@ -279,7 +265,7 @@ def test_short(value: Any, short: Any) -> None:
 
 def test_what_is_written_is_json(tmp_path: Path) -> None:
     made = outcome(probe={"x": float("nan")}, curve={"round": [1], "loss": [float("inf")]})
-    text = Results(tmp_path).save(made, RUN).read_text()
+    text = Results(tmp_path).save(made).read_text()
     assert "NaN" not in text
     assert "Infinity" not in text
     found = Results(tmp_path).load(RUN, 0)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from papers.__main__ import app
 from papers.campaign import Job, missing, planned
 from papers.cell import Checked, Found, Outcome, Run, Tree
+from papers.page import own_pages
 from papers.results import Results, configured
 from papers.show import markdown as results_page
 from papers.standing import standing
@@ -128,8 +129,8 @@ def test_the_order_of_work(tmp_path: Path) -> None:
     jobs = missing(SUITE.runs(), range(3), Results(tmp_path))
     assert len(jobs) == 3 * 466
     half = [job.run.name.split("/")[1] for job in jobs]
-    assert half == sorted(half)  # "development" before "held-out"
-    developing = [job for job in jobs if job.run.name.startswith("suite/development")]
+    assert half == sorted(half)  # "first" before "second"
+    developing = [job for job in jobs if job.run.name.startswith("suite/first")]
     assert [job.seed for job in developing] == sorted(job.seed for job in developing)
     first = [job.run.name.rpartition("/")[2] for job in developing if job.seed == 0]
     assert list(dict.fromkeys(first))[:5] == ["halves", "fedavg", "ditto", "oracle", "wecfl-true"]
@@ -162,7 +163,7 @@ def outcome(
     **more: object,
 ) -> Outcome:
     curve = {"accuracy": list(accuracy), "clusters": [clusters] * len(accuracy)} | more
-    return Outcome(run, seed, "", {}, "", {}, "", "", seconds, None, curve, {}, processor)  # type: ignore[arg-type]
+    return Outcome(run, seed, "", (), {}, "", {}, "", "", seconds, None, curve, {}, processor)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass
@@ -211,7 +212,7 @@ def test_ranks_are_among_those_that_are_told_nothing() -> None:
 
 def test_only_seeds_that_all_have_are_compared() -> None:
     """Everywhere: in means, in a row of the page, in counts of clusters. Halves' second seed has nobody beside it."""
-    run = {name: RUNS[f"development/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
+    run = {name: RUNS[f"first/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
     halves = [outcome("r", 0, (0.9,), 1), outcome("r", 1, (0.1,), 7)]
     store = Stored({run["halves"]: halves, run["fedavg"]: [outcome("r", 0, (0.8,))]})
     one = next(found for found in read(store, RUNS) if found.case is IMAGES)
@@ -235,7 +236,7 @@ def test_how_far_below_and_its_standard_error() -> None:
 
 
 def test_the_best_tau_is_that_of_the_federation() -> None:
-    run = {name: RUNS[f"development/mnist-iid/{name}"].name for name in (*(f"stocfl-{t:g}" for t in TAUS), "halves")}
+    run = {name: RUNS[f"first/mnist-iid/{name}"].name for name in (*(f"stocfl-{t:g}" for t in TAUS), "halves")}
     stored = {run[f"stocfl-{tau:g}"]: [outcome("r", 0, (0.5 + 0.1 * (tau == 0.7),))] for tau in TAUS}
     one = next(found for found in read(Stored(stored), RUNS) if found.case is IMAGES)
     assert one.mean("stocfl-best") == pytest.approx(60.0)
@@ -253,7 +254,7 @@ def test_the_best_tau_is_that_of_the_federation() -> None:
 
 
 def judged(*cases: OnCase) -> dict[str, Checked]:
-    return {checked.text.partition(": ")[2]: checked for checked in of_half("development", cases)}
+    return {checked.text.partition(": ")[2]: checked for checked in of_half("first", cases)}
 
 
 RANK = "first in mean rank of all that are told nothing"
@@ -402,7 +403,7 @@ def test_the_ranking_with_the_newer_methods() -> None:
 
 def test_a_federation_counts_with_the_newer_methods_once_everyone_was_run_there() -> None:
     some = stored(*OLD, *LATE).outcomes
-    gone = RUNS["development/mnist-iid/ditto"].name, ALL_RUNS["development/har-people/flux-elbow"].name
+    gone = RUNS["first/mnist-iid/ditto"].name, ALL_RUNS["first/har-people/flux-elbow"].name
     text = markdown(Stored({name: found for name, found in some.items() if name not in gone}), ALL_RUNS)
     developing = text.split("### First half, with the newer methods")[1]
     assert "Means over 10 of 12 federations" in developing
@@ -413,7 +414,7 @@ def test_a_federation_counts_with_the_newer_methods_once_everyone_was_run_there(
 
 def test_the_cost_is_processor_time_where_both_have_it() -> None:
     """Halves 6 s where FedAvg takes 2; the second seed of FedAvg has no such time, so it does not count."""
-    run = {name: RUNS[f"development/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
+    run = {name: RUNS[f"first/mnist-iid/{name}"].name for name in ("halves", "fedavg")}
     halves = [outcome("r", seed, processor=seconds) for seed, seconds in enumerate((6.0, 100.0))]
     fedavg = [outcome("r", 0, processor=2.0), outcome("r", 1)]
     text = markdown(Stored({run["halves"]: halves, run["fedavg"]: fedavg}), RUNS)
@@ -440,7 +441,8 @@ def test_the_results_page_leads_to_it_and_does_not_list_its_cells(tmp_path: Path
 def test_the_page_of_the_documentation_is_of_the_results_that_are_there() -> None:
     """Runs since are a reason to render it anew: python -m papers --report."""
     root = Path(__file__).parents[2]
-    assert (root / "docs" / "suite.md").read_text() == markdown(Results(root / "results"), ALL_RUNS)
+    pages = dict(own_pages(SUITE, Results(root / "results")))
+    assert {name: (root / "docs" / name).read_text() for name in pages} == pages
 
 
 # ------------------------------------------------------------------------------------------------- as it is used
@@ -450,7 +452,7 @@ def test_the_command_plans_and_finds_cells(tmp_path: Path) -> None:
     words = ["suite", "--plan", "--json", "--results", str(tmp_path)]
     found = json.loads(CliRunner().invoke(app, words).stdout)
     assert found["runs"] == 3 * 466
-    found = json.loads(CliRunner().invoke(app, [*words, "--cell", "development/*/halves", "--seeds", "1"]).stdout)
+    found = json.loads(CliRunner().invoke(app, [*words, "--cell", "first/*/halves", "--seeds", "1"]).stdout)
     assert found["runs"] == 12
     wrong = CliRunner().invoke(app, [*words, "--cell", "*/halvs"])
     assert wrong.exit_code != 0
@@ -477,7 +479,7 @@ def test_a_cell_on_digits(contender: str, tmp_path: Path) -> None:
 
 def test_a_regression_has_a_score(tmp_path: Path) -> None:
     case: Case = REGRESSION
-    run = run_of("development", case, NAMES["fedavg"])
+    run = run_of("first", case, NAMES["fedavg"])
     run = dataclasses.replace(run, config=run.config | SHORT)
     results = Results(tmp_path)
     carry_out(run, 0, results, {})

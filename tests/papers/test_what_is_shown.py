@@ -99,7 +99,7 @@ def test_the_guess_is_shown_with_what_speaks_for_it() -> None:
     """60 is 6.8 from the printed 66.8 and 1.47 from 61.47; 45 is 0.61 and 4.43 away: one of two, 2.95 against 3.7."""
     run = run_of("cifar", "2-class", 10, "wecfl").name
     curve = {"accuracy": [0.6] * 3, "macro_f1": [0.45] * 3}
-    said = unpooled(Kept({run: Outcome(run, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})}), "cifar")
+    said = unpooled(Kept({run: Outcome(run, 0, "", (), {}, "", {}, "", "", 1.0, None, curve, {})}), "cifar")
     assert "| 2-class K=10 wecfl/accuracy | 66.8 | 61.5 | 60.0 |" in said
     assert "nearer to ours in 1 of 2 cells, and on average 2.9 points away" in said[-1]
     assert "where the printed cells are 3.7 away" in said[-1]
@@ -183,7 +183,7 @@ MEASURED = Run("tiny/measured", {"data": {"name": "digits"}, "rounds": 4, "engin
 def stored(results: Results, seed: int, seconds: float, processor: float | None, engine: str = "batched") -> None:
     config = {"engine": {"name": engine}}
     mark = fingerprint(MEASURED)
-    results.save(Outcome(MEASURED.name, seed, mark, config, "", {}, "", "", seconds, None, {}, {}, processor), MEASURED)
+    results.save(Outcome(MEASURED.name, seed, mark, (0,), config, "", {}, "", "", seconds, None, {}, {}, processor))
 
 
 def test_the_time_that_passed_counts_where_it_is_less_than_the_estimate(tmp_path: Path) -> None:

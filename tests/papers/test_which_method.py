@@ -31,7 +31,7 @@ def scored(scores: Mapping[str, float], cases: Sequence[str]) -> Stored:
         if case in cases:
             value = scores.get(contender, 50.0) / 100
             curve: dict[str, list[float]] = {"accuracy": [value] * 3, "clusters": [2] * 3}
-            made[run.name] = [Outcome(run.name, 0, "", {}, "", {}, "", "", 1.0, None, curve, {})]
+            made[run.name] = [Outcome(run.name, 0, "", (), {}, "", {}, "", "", 1.0, None, curve, {})]
     return Stored(made)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 from tables import METHODS_TRIED, trained
 
 import coterie
-from conftest import ROOT, few, raises
+from conftest import few, raises
 from coterie.serving.cluster_record import ClientRecord, RunFacts
 from coterie.serving.cluster_report import report
 from coterie.serving.cluster_words import KINDS, table
-
-ARCHIVE = ROOT / "tests" / "earlier" / "runs-0.1.zip"
 
 
 def facts(*clients: ClientRecord, models: list[list[float]]) -> RunFacts:
@@ -99,34 +96,6 @@ def test_every_method_without_its_training_data(tmp_path: Path, name: str) -> No
     if found.clustered:
         assert [place.cluster for place in found.clients] == result.assignments.tolist()
     assert sum(row.size for row in found.clusters) in (0, 10)
-
-
-@pytest.fixture
-def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        archive.extractall(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_a_run_of_0_1_without_its_data(earlier: Path) -> None:
-    with_data = coterie.clusters(earlier / "runs" / "wecfl")
-    (earlier / "visits.csv").unlink()
-    without = coterie.clusters(earlier / "runs" / "wecfl")
-    assert [(p.name, p.cluster) for p in without.clients] == [(p.name, p.cluster) for p in with_data.clients]
-    assert [p.score for p in without.clients] == pytest.approx([p.score for p in with_data.clients])
-    assert (with_data.measured_by, without.measured_by) == ("models", "sketches")
-    assert "Read from files alone" in str(without)
-    assert coterie.clusters(earlier / "runs" / "fedavg").clustered is None
-    assert "or fedavg has none" in str(coterie.clusters(earlier / "runs" / "fedavg"))
-    new = coterie.clusters(earlier / "runs" / "newcomers")
-    assert sum(place.newcomer for place in new.clients) == 2
-
-
-def test_a_run_over_a_network(earlier: Path) -> None:
-    found = coterie.clusters(earlier / "runs" / "network")
-    assert [place.name for place in found.clients] == ["site-0", "site-1", "site-2"]
-    assert found.clustered is False
 
 
 def test_no_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from trained import trained
 import coterie
 from conftest import raises
 from coterie import model_card
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.serving.caveats import caveats
 from coterie.training.result import Result
 

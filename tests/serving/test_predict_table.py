@@ -15,7 +15,7 @@ from tables import METHODS_TRIED, rows_of, shuffled, trained, write
 import coterie
 from conftest import few, raises
 from coterie import IFCA, FedAvg, Federation, Local
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.serving import row_files
 from coterie.training.result import Result
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import raises
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.training import checkpoint
 
 
@@ -80,11 +80,6 @@ def test_only_what_overlaps_is_copied(state: State) -> None:
         ("FeSEM(k=4, local=Local(lr=0.1))", "FeSEM(k=4, local=Local(lr=0.2, clip=None))", False),
         ("FeSEM(k=4, alpha=3)", "FeSEM(k=4, alpha=4)", False),
         ("FeSEM(k=4, alpha=3)", "FeSEM(k=4)", False),  # an option that is not known here
-        # Of 0.1, whose options are in no order of today's.
-        ("FeSEM(k=4, join='loss', alpha=3)", "FeSEM(k=4, alpha=3)", True),
-        ("FeSEM(k=4, join='nearest', alpha=3)", "FeSEM(k=4, alpha=3)", False),
-        ("FeSEM(k=4, join='nearest', alpha=3)", "FeSEMAuthors(k=4, alpha=3, join='nearest')", True),
-        ("CAM(base=WeCFL(kmeans='fresh', k=2), lam=0.1)", "CAM(base=WeCFLAuthors(k=2, kmeans='fresh'), lam=0.1)", True),
         ("IFCA(k=4)", "FeSEM(k=4)", False),
         ("Composed(groups=(1, 2), k=3)", "Composed(groups=(1, 2, 5), k=3)", False),
     ],

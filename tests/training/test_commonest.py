@@ -12,7 +12,7 @@ import torch
 import coterie
 from coterie.core.errors import CoterieWarning
 from coterie.core.local import Local
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.training import run_warnings
 from coterie.training.commonest import commonest, only_class
 from coterie.training.settings import Settings

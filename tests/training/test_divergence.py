@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 import coterie
 from conftest import raises
 from coterie.core.errors import NOT_FINITE, CoterieError, DivergedError
-from coterie.core.formatting import short
 from coterie.core.local import Local
 from coterie.core.metrics import Summary
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
+from coterie.core.text import short
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential

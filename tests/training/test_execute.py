@@ -13,7 +13,7 @@ import yaml
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieError
-from coterie.engines.auto import Choice
+from coterie.engines.choose import Choice
 from coterie.training.build import build
 from coterie.training.config import RunConfig, read
 from coterie.training.events import Event, RoundDone

@@ -17,10 +17,9 @@ from torch import nn
 
 import coterie
 from conftest import make_federation, raises
-from coterie.core.adapters import Adapters
 from coterie.core.codec import pack
 from coterie.core.model import Model
-from coterie.core.model_layout import joined
+from coterie.core.parts import Adapters, joined
 from coterie.training import checkpoint
 from coterie.training.config import read
 from coterie.training.execute import execute

@@ -13,7 +13,7 @@ import torch
 import coterie
 from conftest import raises
 from coterie import CoterieError, Federation, Local, WeCFL
-from coterie.core.clients import number_of
+from coterie.core.tables import number_of
 from coterie.data import CSV, Shifted
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)

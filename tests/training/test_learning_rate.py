@@ -21,8 +21,8 @@ from coterie.core.registry import NO_CODE
 from coterie.core.tasks import Evaluate, Fit
 from coterie.data.datasets.digits import Digits
 from coterie.data.partitions.clusterwise import Rotated
+from coterie.engines.choose import local_of
 from coterie.engines.contract import Visit
-from coterie.engines.factory import local_of
 from coterie.engines.sequential import Sequential
 from coterie.training import learning_rate
 from coterie.training.build import build_method, named_model

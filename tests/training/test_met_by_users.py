@@ -118,21 +118,19 @@ def test_options_that_an_attack_makes_no_use_of_are_refused(options: dict[str, A
 
 
 def test_everything_that_shows_an_attacked_run_says_so(tmp_path: Path) -> None:
-    from coterie.tools.dashboard.words import about_run
-    from coterie.tools.report.page_parts import headline
+    from coterie.tools.report.page import head_of
     from coterie.tools.report.record import read_run
 
     coterie.run("fedavg", CLIENTS, "linear", rounds=1, attack={"share": 0.25, "kind": "nan"}, out=tmp_path / "a")
     said = "ttack: nan by 1 clients; scores are of the honest ones"
     record = read_run(tmp_path / "a")
-    assert said in headline(record)
-    assert said in str(about_run("a", record))
+    assert said in str(head_of(record))
     assert said in str(coterie.clusters(tmp_path / "a"))
     assert "not evaluated" not in str(coterie.clusters(tmp_path / "a"))
     (tmp_path / "a" / "attack.json").unlink()  # as of a run that has not ended
-    assert "ttack: nan by 25 % of the clients" in headline(read_run(tmp_path / "a"))
+    assert "ttack: nan by 25 % of the clients" in str(head_of(read_run(tmp_path / "a")))
     clean = coterie.run("fedavg", CLIENTS, "linear", rounds=1, out=tmp_path / "b")
-    assert "ttack" not in headline(read_run(tmp_path / "b")) + str(coterie.clusters(clean))
+    assert "ttack" not in str(head_of(read_run(tmp_path / "b"))) + str(coterie.clusters(clean))
 
 
 def test_several_labels_per_sample_are_floats() -> None:

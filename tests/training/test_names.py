@@ -15,13 +15,13 @@ import coterie
 from conftest import raises
 from coterie import CoterieError, Federation, Local
 from coterie.core.model import Model
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.tools.cli.console import missing_line
 from coterie.tools.report import figures
-from coterie.tools.report.page_parts import reasons
+from coterie.tools.report.page import reasons
 from coterie.tools.report.record import read_run
 from coterie.training.build import as_model
 from coterie.training.events import Event, RoundDone
@@ -152,7 +152,7 @@ def test_pictures_and_tables_of_a_run_have_names(tmp_path: Path) -> None:
     dots = figures.model_map(record).data[0]
     assert [row[1] for row in dots.customdata] == ["7", "3", "0"]
     assert dots.hovertemplate.startswith("client %{customdata[1]}<br>")
-    assert "client &#x27;Ada&#x27; in round 1" in reasons(record)
+    assert "client 'Ada' in round 1" in str(reasons(record))
 
 
 def test_a_run_under_way_has_names_too(tmp_path: Path) -> None:
@@ -164,11 +164,11 @@ def test_a_run_under_way_has_names_too(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run((2,), out=tmp_path / "run", listeners=[stop])
-    assert "client &#x27;Ada&#x27; in round 1" in reasons(read_run(tmp_path / "run"))
+    assert "client 'Ada' in round 1" in str(reasons(read_run(tmp_path / "run")))
     (tmp_path / "run" / "serving.json").unlink()
     shape = Shape((2,), "classification", 2)
     ClientRegistry(known=[RegisteredClient(name, 3, 1) for name in "abcd"], shape=shape, path=tmp_path / "run").write()
-    assert "client &#x27;c&#x27; in round 1" in reasons(read_run(tmp_path / "run"))
+    assert "client 'c' in round 1" in str(reasons(read_run(tmp_path / "run")))
 
 
 def test_clients_of_the_same_name_are_told_apart_in_the_similarity_map(tmp_path: Path) -> None:

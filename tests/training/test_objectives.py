@@ -17,9 +17,9 @@ from torch import Tensor, nn
 import coterie
 from conftest import raises, vector
 from coterie.core.codec import pack
-from coterie.core.ensemble import combined
+from coterie.core.model import combined
 from coterie.core.objective import AbsoluteError, MultiLabel, Tokens, loss_name, sample_losses
-from coterie.engines.factory import EngineName
+from coterie.engines.choose import EngineName
 from coterie.training.tuned import Tuned
 from coterie.zoo import MLP
 

@@ -14,7 +14,7 @@ import pytest
 import coterie
 from conftest import raises
 from coterie.core.files import check_run_files, plain_bytes, save_tensors
-from coterie.core.formatting import cell
+from coterie.core.text import cell
 from coterie.tools.report.reading import lines_from_the_end, read_json, read_lines, read_yaml
 from coterie.training.config import read
 from coterie.training.execute import execute

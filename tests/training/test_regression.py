@@ -15,8 +15,8 @@ from sklearn.metrics import mean_absolute_error, r2_score
 
 import coterie
 from conftest import Data, linear, raises, vector
-from coterie.client.answers import FitAnswer, Moment
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import FitAnswer, Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit

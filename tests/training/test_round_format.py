@@ -10,7 +10,7 @@ import pytest
 
 import coterie
 from conftest import linear, make_federation
-from coterie.tools.report.tables import as_curve
+from coterie.tools.report.record import as_curve
 from coterie.training.round_format import clusterability
 from coterie.training.run_directory import read_history
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.core.cohort import Roster
+from coterie.core.tables import Roster
 from coterie.training.sampling import available, sample_cohort, simulated_dropouts
 from coterie.training.settings import Settings
 

@@ -8,9 +8,8 @@ import torch
 
 import coterie
 from coterie import CAM, FedAvg, FedEM, FedPer, Halves, Local, WeCFL
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Counted
 from coterie.core.references import All, Estimated, Mix, Own, Pick
+from coterie.core.tables import ByClient, Counted
 from coterie.core.tasks import Evaluate
 from coterie.methods.ditto import Ditto
 from coterie.methods.local_only import LocalOnly

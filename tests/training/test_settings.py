@@ -15,7 +15,7 @@ import torch
 
 import coterie
 from conftest import linear, make_federation, raises
-from coterie.core.validation import settings_from
+from coterie.core.settings import settings_from
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
 from coterie.training.run_directory import read_history

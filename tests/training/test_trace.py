@@ -18,7 +18,7 @@ import torch
 import coterie
 from conftest import linear, make_federation
 from coterie.clustering.similarity import cosines
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.tasks import Evaluated, Fitted
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone, Snapshot
 from coterie.training.execute import execute

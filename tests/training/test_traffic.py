@@ -12,13 +12,11 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, vector
-from coterie.client.answers import Moment
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory, Moment
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
-from coterie.core.replies import Described, Fitted, Scored
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Described, Evaluate, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Visit
 from coterie.methods.cam import IFCACAM, WeCFLCAM
 from coterie.training.traffic import down, up

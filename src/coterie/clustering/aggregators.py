@@ -28,9 +28,8 @@ from coterie.clustering.robust import (
     products,
     trimmed_mean,
 )
-from coterie.core.constructors import dataclass
-from coterie.core.replies import Fitted
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tasks import Fitted
 
 RuleName: TypeAlias = Literal[
     "trimmed-mean", "median", "geometric-median", "krum", "multi-krum", "centered-clipping", "norm-clip"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.aggregation import takes
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 
 Weighting: TypeAlias = Literal["size", "equal"]
 

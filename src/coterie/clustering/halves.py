@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.clustering.constraints import cluster_means
-from coterie.core.cohort import Counted
+from coterie.core.tables import Counted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
 from coterie.core.aggregation import Aggregator
-from coterie.core.constructors import dataclass
-from coterie.core.replies import Fitted
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
+from coterie.core.tasks import Fitted
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from coterie.core.constructors import explained
+from coterie.core.settings import explained
 
 if TYPE_CHECKING:
-    from coterie.core.replies import Fitted
+    from coterie.core.tasks import Fitted
 
 
 @explained

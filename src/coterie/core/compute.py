@@ -1,7 +1,4 @@
-"""On which device clients are computed, and how precisely.
-
-Only what happens at clients is computed on an accelerator. The server's state, clustering and results stay on the CPU.
-"""
+"""Where clients are computed, how precisely, and with how many cores and threads."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import torch
 from pydantic import AfterValidator
 
-from coterie.core.constructors import dataclass as validated
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT
+from coterie.core.settings import dataclass as validated
 
 Precision: TypeAlias = Literal["float32", "bf16", "fp16"]
 AUTO = "auto"
@@ -154,3 +151,24 @@ def be_deterministic() -> None:
     """From now on, in this process."""
     os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS is first used
     torch.use_deterministic_algorithms(True)
+
+
+CORES = "COTERIE_CORES"  # in the environment: the most cores that a run may use
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread for the time being: many small clients do not profit from more, and bits stay the same."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def cores() -> int:
+    """The processor cores this process may use; fewer where the environment says so (COTERIE_CORES)."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get(CORES, "")
+    return min(found, int(said)) if said.isdecimal() and int(said) else found

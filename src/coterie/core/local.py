@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from coterie.core.constructors import dataclass as validated
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, ShareAboveZero, ShareBelowOne
+from coterie.core.settings import STRICT, ShareAboveZero, ShareBelowOne
+from coterie.core.settings import dataclass as validated
 
 
 @validated(frozen=True, config=STRICT)

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.registry import LOSSES, NO_CODE, Consent
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 
 
 @runtime_checkable

@@ -1,4 +1,7 @@
-"""Commands carried out a few at a time, each a process with one thread that ends when this one does."""
+"""Processes that are started and end in order: SIGTERM is as Ctrl-C, and what was started ends with its parent.
+
+Where a command was started in the background, by `nohup` or by many a CI runner, Ctrl-C's signal is ignored.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,117 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import IO, Generic, TypeVar
 
-from coterie.core.termination import end
+GRACE = 5.0  # seconds a process has to end by itself
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+def exit_code(why: KeyboardInterrupt) -> int:
+    """As in a shell: 128 plus the number of the signal."""
+    return 128 + (signal.SIGTERM if isinstance(why, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def by_sigterm() -> Iterator[None]:
+    """While this lasts, SIGTERM is as Ctrl-C, so that everything is closed in order; a second one ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+
+    def end(_: int, __: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Interruption:
+    """A wish to stop that may come while something is under way that should be finished first, such as a round."""
+
+    def __init__(self) -> None:
+        self._why: KeyboardInterrupt | None = None
+        self._held = False
+
+    @property
+    def came(self) -> bool:
+        """Whether somebody wants it to stop."""
+        return self._why is not None
+
+    @property
+    def wish(self) -> KeyboardInterrupt | None:
+        """The wish that waits, if one does."""
+        return self._why
+
+    def heed(self) -> None:
+        """Raise the wish that waits, if one does: for a place that may otherwise wait for ever, and loses nothing."""
+        if self._why is not None:
+            raise self._why
+
+    def hear(self, why: KeyboardInterrupt) -> bool:
+        """Note the first wish while it is held; every other one is raised. Returns True if it was noted."""
+        if not self._held or self.came:
+            raise why
+        self._why = why
+        return True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While this lasts, the first wish waits; it is raised at the end."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._why is not None:
+            raise self._why
+
+
+@contextmanager
+def interruptible(tell: Callable[[], None]) -> Iterator[Interruption]:
+    """While this lasts, Ctrl-C and SIGTERM wait for what holds them; a second one ends at once. tell: one waits."""
+    found = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield found  # only the main thread hears signals
+        return
+
+    def hear(number: int, _: FrameType | None) -> None:
+        if found.hear(Terminated() if number == signal.SIGTERM else KeyboardInterrupt()):
+            tell()
+
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, hear) for number in heard}
+    try:
+        yield found
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
+    """Ask a process to end; one that does not is killed."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 Job = TypeVar("Job")
 PAUSE = 0.2  # seconds between two checks
@@ -74,7 +181,7 @@ class Look(Generic[Job]):
 def start(job: Job, command: Sequence[str], at_once: int = 1) -> UnderWay[Job]:
     """Start a process with one thread; its output is read only if it fails. It shares the cores with `at_once`
     others, itself included: its own workers are as many as its share."""
-    from coterie.core.hardware import CORES, cores  # which imports torch
+    from coterie.core.compute import CORES, cores  # which imports torch
 
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is done
     share = {CORES: str(max(1, cores() // at_once))}

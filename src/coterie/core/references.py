@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
-from coterie.core.model_parts import Section
+from coterie.core.parts import Section
+from coterie.core.settings import explained
+from coterie.core.tables import ByClient
 
 
 class Node:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from coterie.core.docstrings import UnreadableError, describe
 from coterie.core.errors import CoterieError, suggest
 
 
@@ -118,7 +117,7 @@ class Catalogue:
         """An object of this name with these parameters, validated."""
         from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-        from coterie.core.validation import explain, instead_of
+        from coterie.core.settings import explain, instead_of
 
         made = self.find(name, consent)
         components: Mapping[str, Catalogue] = getattr(made, "components", {})
@@ -158,15 +157,10 @@ class Catalogue:
             ) from error
 
     def entries(self) -> Iterator[Entry]:
-        """All of them, with their first line and their paper: from their sources, so that nothing is imported."""
-        for name, place in self.places.items():
-            module, _, attribute = place.partition(":")
-            try:
-                found = describe(module, attribute)
-                yield Entry(name, found.summary, found.paper)
-            except UnreadableError:  # installed without sources
-                made = self.find(name, NO_CODE)
-                yield Entry(name, (made.__doc__ or "").strip().splitlines()[0], getattr(made, "paper", ""))
+        """All of them, with the first line of their documentation and their paper."""
+        for name in self.places:
+            made = self.find(name, NO_CODE)
+            yield Entry(name, (made.__doc__ or "").strip().splitlines()[0], getattr(made, "paper", ""))
 
     def named(self, given: Any, consent: Consent) -> Any:
         """From a name, {name: ..., its parameters}, or an object, which stays as it is."""
@@ -268,8 +262,8 @@ MODELS = Catalogue(
         "lenet": "coterie.zoo:LeNet",
         "cnn1d": "coterie.zoo:CNN1D",
         "lstm": "coterie.zoo:LSTM",
-        "transformer": "coterie.core.pretrained.transformer:Transformer",
-        "torchvision": "coterie.core.pretrained.vision:TorchVision",
+        "transformer": "coterie.core.pretrained:Transformer",
+        "torchvision": "coterie.core.pretrained:TorchVision",
     },
     "a network (a subclass of torch.nn.Module, or a function that builds one)",
 )

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.naming import client_name
 from coterie.core.seeds import Purpose, generator
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.text import client_name
 from coterie.data.client_tables import read_tables
 from coterie.data.domain import Domain
 from coterie.data.encoding import Standardise, targets_to_be_standardised, to_be_standardised

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.constructors import explained
-from coterie.core.types import Kind
+from coterie.core.settings import Kind, explained
 from coterie.data.domain import Domain
 from coterie.data.encoding import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
 from coterie.data.scale import Scale

@@ -10,9 +10,8 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.core.constructors import explained
-from coterie.core.replica import channels_last
-from coterie.core.types import Kind
+from coterie.core.model import channels_last
+from coterie.core.settings import Kind, explained
 from coterie.data.encoding import TableScale
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.seeds import Purpose, generator
-from coterie.core.types import STRICT, ShareAboveZero
+from coterie.core.settings import STRICT, ShareAboveZero, dataclass
 from coterie.data.course import Course
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged

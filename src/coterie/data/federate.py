@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
+from coterie.core.settings import explained_call
 from coterie.data.dataset import Dataset
 from coterie.data.drift import Drift
 from coterie.data.federation import Federation

@@ -17,14 +17,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
-from coterie.core.constructors import explained, explained_call
-from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import counted
-from coterie.core.naming import client_name, end_to_end
-from coterie.core.replica import channels_last
-from coterie.core.types import Kind
+from coterie.core.model import channels_last
+from coterie.core.settings import Kind, explained, explained_call
+from coterie.core.tables import Roster, crisp, grouped
+from coterie.core.text import client_name, counted, end_to_end
 from coterie.data.course import Course, unchanging
 from coterie.data.domain import Domain, Fault, Samples
 from coterie.data.encoding import Preparation, Standardise, TablePlan, standard_scale
@@ -349,8 +346,7 @@ class Federation:
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        said = described_in_0_1(Federation.describe(self), self.note)
-        return f"{said}, checksum {self.checksum():08x}"
+        return f"{Federation.describe(self)}, checksum {self.checksum():08x}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

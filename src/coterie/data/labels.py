@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 
 MANY = 20  # different whole numbers: up to here they are taken for classes without a word
 PER_CLASS = 50  # samples; fewer of each of many classes are hard to learn, and usual for amounts

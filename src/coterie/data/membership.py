@@ -18,9 +18,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
-from coterie.core.earlier_runs import described_in_0_1
 from coterie.core.errors import CoterieError
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.course import unchanging
 from coterie.data.federation import ClientData, Federation
 from coterie.data.ragged import Ragged
@@ -78,8 +77,7 @@ class ChangedFederation(Federation):
 
     def identity(self) -> str:
         """What must agree for a checkpoint to be of this data."""
-        said = described_in_0_1(Federation.describe(self), self.note)
-        return identity_without(f"{said}, checksum {self.checksum():08x}", self.gone)
+        return identity_without(f"{Federation.describe(self)}, checksum {self.checksum():08x}", self.gone)
 
     def describe(self) -> str:
         """One line; nothing in it depends on forgotten clients."""

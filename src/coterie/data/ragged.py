@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from coterie.core.constructors import explained
+from coterie.core.settings import explained
 
 
 @explained

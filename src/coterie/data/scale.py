@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.core.constructors import explained
+from coterie.core.settings import explained
 from coterie.data.frames import column_names, columns
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, StrictInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.cells import DECIMAL_COMMA
 from coterie.data.column_reader import TEXTS, ColumnReader, TextReader
 from coterie.data.encoding import StoredColumn, TablePlan

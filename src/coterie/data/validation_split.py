@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.naming import client_name
 from coterie.core.seeds import Purpose, generator
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import held_out
 from coterie.data.ragged import Ragged

@@ -16,12 +16,11 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
 from torch import Tensor
 
-from coterie.core.constructors import dataclass, explained
 from coterie.core.errors import suggest
 from coterie.core.registry import ATTACKS, Consent
 from coterie.core.seeds import Purpose, draw_seed, generator
+from coterie.core.settings import STRICT, dataclass, explained
 from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
 
 
 @explained

@@ -6,15 +6,13 @@ import math
 
 from torch import Tensor
 
-from coterie.client.answers import ClientTasks
 from coterie.client.batched.visits import BatchedTaskRunner
-from coterie.client.memory import Memory
-from coterie.core.allocation.buffers import BufferPool
+from coterie.client.contract import ClientTasks, Memory
+from coterie.core.allocation import BufferPool
 from coterie.core.compute import HOST, Compute, own_random_numbers
 from coterie.core.model import Model
 from coterie.data.federation import Federation
-from coterie.engines.chunks import CHUNKS, make_chunks
-from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
+from coterie.engines.contract import CHUNKS, Missing, Outcome, ReplyBuilder, Visit, make_chunks, reason
 
 CHUNK_ON_DEVICE = 1 << 30  # bytes of samples and models that an accelerator has at a time
 COPIES = 4  # of a client's model: what it starts from, itself, its gradient, the optimiser's state

@@ -15,14 +15,12 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.client.memory import Memory
-from coterie.core.allocation.buffers import BufferPool
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Memory, Moment, ScoreAnswer
+from coterie.core.allocation import BufferPool
 from coterie.core.errors import NOT_FINITE, CoterieError
-from coterie.core.naming import client_name
-from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
+from coterie.core.text import client_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,3 +258,24 @@ def _levels(seen: Sequence[EvaluateAnswer]) -> Tensor | None:
 def _choices(answers: Sequence[FitAnswer | EvaluateAnswer]) -> Tensor | None:
     rows = [a.choice for a in answers if a.choice is not None]
     return torch.tensor(rows, dtype=torch.int64) if answers and len(rows) == len(answers) else None
+
+
+# For computing together: the same chunks for any number of workers, because what is computed together rounds together.
+CHUNKS = 16
+CHUNKS_PER_WORKER = 6  # enough that the last chunk is short, few enough that messages cost little
+
+
+def make_chunks(ids: Tensor, sizes: Tensor, chunks: int) -> list[tuple[int, ...]]:
+    """About so many chunks; the last ones are the lightest, so that no worker waits long for another."""
+    order = torch.argsort(sizes, descending=True, stable=True)
+    share = float(sizes.sum()) / chunks
+    found: list[tuple[int, ...]] = []
+    chunk: list[int] = []
+    work = 0
+    for client, size in zip(ids[order].tolist(), sizes[order].tolist(), strict=True):
+        chunk.append(client)
+        work += size
+        if work >= share:
+            found.append(tuple(chunk))
+            chunk, work = [], 0
+    return [*found, tuple(chunk)] if chunk else found

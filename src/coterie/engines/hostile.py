@@ -12,13 +12,12 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
 from coterie.core.errors import NOT_FINITE, CoterieError
 from coterie.core.references import Own, Ref, starts_of, vectors_of
 from coterie.core.registry import NO_CODE
-from coterie.core.replies import Described, Fitted, Reply, Scored
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit, Task
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Described, Fit, Fitted, Reply, Scored, Task
 from coterie.engines.attacks import POSES, Attack, AttackView, Lie
 from coterie.engines.contract import Engine, Missing, Outcome, Visit, arithmetic, device_of
 from coterie.engines.screening import without

@@ -18,9 +18,8 @@ from torch import Tensor
 from coterie.clustering.aggregators import Robust
 from coterie.clustering.robust import FEW, isolation
 from coterie.core.references import start_known, starts_of
-from coterie.core.replies import Fitted, Reply
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Fit, Task
+from coterie.core.tasks import Fit, Fitted, Reply, Task
 from coterie.engines.contract import Missing
 from coterie.engines.screening import SMALLEST, more_steps, norms, screen, without
 
@@ -56,7 +55,7 @@ def guard(
     far: dict[int, Missing] = {}
     for task, reply in zip(tasks, left, strict=True):
         if isinstance(task, Fit) and isinstance(reply, Fitted):
-            far |= {client: Missing(client, _why(rule)) for client in _isolated(reply, rule)}
+            far |= {client: Missing(client, _why(rule)) for client in isolated(reply, rule)}
             far |= {client: Missing(client, AGAIN) for client in _unjudged(reply, before)}
     left = [without(reply, list(far)) for reply in left]
     clipped: set[int] = set()
@@ -83,8 +82,9 @@ def _why(rule: Robust) -> str:
     return f"update quarantined: fewer than {rule.smallest - 1} other clients are near it (aggregator.smallest)"
 
 
-def _isolated(reply: Fitted, rule: Robust) -> list[int]:
-    """Clients with fewer than `smallest - 1` others near them, as near as is usual in this cohort."""
+def isolated(reply: Fitted, rule: Robust) -> list[int]:
+    """Clients with fewer than `smallest - 1` others near them, as near as is usual in this cohort. Of fewer than five
+    answers none can be judged."""
     points = reply.theta if reply.sent is not None else reply.sketch
     if points is None or len(reply.ids) < SMALLEST or rule.smallest == 1:
         return []

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
-from coterie.core.replies import Fitted, RemoteModels, Reply
-from coterie.core.tasks import Fit, Task
+from coterie.core.tasks import Fit, Fitted, RemoteModels, Reply, Task
 from coterie.engines.contract import Missing
 
 SMALLEST = 5  # replies; with fewer, the median means little

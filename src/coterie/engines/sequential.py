@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from coterie.client.answers import ClientTasks
-from coterie.client.data import ClientDataSource, at_round
-from coterie.client.memory import Memory
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import ClientDataSource, ClientTasks, Memory, at_round
+from coterie.client.visit import TaskRunner
 from coterie.core.compute import HOST, Compute, own_random_numbers
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason

@@ -26,15 +26,13 @@ from pydantic import AfterValidator, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Best, Pick, Ref, describe_value
-from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort, Roster
+from coterie.core.tasks import Describe, Evaluate, Fit, Fitted, Reply, Score, Task
 from coterie.methods.cfl import CFL
 from coterie.methods.contract import Admits, Ask, Releases
 from coterie.methods.fedgroup import FedGroup

@@ -26,15 +26,13 @@ from torch import Tensor
 from coterie.clustering.averaging import Weighting, mean_by, weigh
 from coterie.clustering.linkage import bipartition
 from coterie.clustering.similarity import cosines
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, least_loss
 

@@ -30,14 +30,12 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.kmeans import centroids, cheapest_names, fresh_kmeans, nearest
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import Pick
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit, Score
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, averaged
 from coterie.methods.k import ClusterCount, K
@@ -79,6 +77,11 @@ class CLoVE:
     weights: Weighting = "size"
     root: bool = False  # cluster the square roots of the losses
     clustered: Literal["cohort", "known"] = "cohort"  # known: those who are absent too, by the losses they sent last
+
+    @property
+    def revision(self) -> int:
+        """1: a round's clients are clustered."""
+        return int(self.clustered == "cohort")
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
         """K independent random models."""

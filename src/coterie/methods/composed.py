@@ -27,17 +27,14 @@ from coterie.clustering.halves import has_changed
 from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest, renumber
 from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
 from coterie.clustering.similarity import cosines, distances, edc_features, madc
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import GRADIENT, Local
 from coterie.core.model import Model
-from coterie.core.model_parts import Part
+from coterie.core.parts import Part
 from coterie.core.references import All, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit, Score
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted, Score
 from coterie.methods.contract import Ask, admitted
 from coterie.methods.drift_alarm import alarmed, drift_line, found_elsewhere, suspected
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle, joined_by_loss

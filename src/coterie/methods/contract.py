@@ -24,11 +24,10 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError
 from coterie.core.model import Model
-from coterie.core.replies import Described, Evaluated, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tables import Cohort, Roster
+from coterie.core.tasks import Describe, Described, Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
 
 State = TypeVar("State")
 

@@ -14,11 +14,10 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Cohort
-from coterie.core.constructors import dataclass
 from coterie.core.references import All, Own
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedavg import FedAvg
 

@@ -15,9 +15,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Counted
 from coterie.core.errors import NoAnswerError
+from coterie.core.tables import ByClient, Counted
 from coterie.core.tasks import Score
 from coterie.methods.contract import Ask
 

@@ -12,13 +12,12 @@ import numpy as np
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.clustering.averaging import Weighting
-from coterie.core.constructors import dataclass
-from coterie.core.model_parts import Section
-from coterie.core.types import STRICT
+from coterie.core.parts import Section
+from coterie.core.settings import STRICT, dataclass
 from coterie.methods.fedper import FedPer
 
 

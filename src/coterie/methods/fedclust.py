@@ -19,11 +19,10 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from coterie.clustering.linkage import Linkage
-from coterie.core.cohort import Roster
-from coterie.core.constructors import dataclass
 from coterie.core.model import Model
-from coterie.core.model_parts import Part
-from coterie.core.types import STRICT
+from coterie.core.parts import Part
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Roster
 from coterie.methods.flhc import FLHC, Hierarchy
 
 

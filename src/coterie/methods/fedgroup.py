@@ -25,14 +25,12 @@ from coterie.clustering.averaging import Weighting, mean_by, weigh
 from coterie.clustering.kmeans import by_first_member, fresh_kmeans
 from coterie.clustering.linkage import agglomerate
 from coterie.clustering.similarity import edc_features, madc
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K

@@ -21,14 +21,13 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.model_parts import Section
+from coterie.core.parts import Section
 from coterie.core.references import All
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
 

@@ -12,11 +12,10 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Cohort
-from coterie.core.constructors import dataclass
 from coterie.core.references import All
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort
 from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedavg import FedAvg
 

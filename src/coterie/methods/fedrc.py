@@ -29,17 +29,14 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.model_parts import outputs_of
+from coterie.core.parts import outputs_of
 from coterie.core.references import All, Estimated, Own, Posterior
-from coterie.core.replies import Fitted, Scored
-from coterie.core.tasks import Evaluate, Fit, Score, Task
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Scored, Task
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

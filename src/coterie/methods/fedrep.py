@@ -19,10 +19,9 @@ from typing import ClassVar
 from pydantic import PositiveInt
 
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Cohort
-from coterie.core.constructors import dataclass
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort
 from coterie.core.tasks import Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask
 from coterie.methods.fedper import FedPer
 from coterie.methods.personal_ask import HEAD_OPTIMIZER, Split

@@ -32,15 +32,13 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import mean
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Estimated, Mix, Own, Ref
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit, Score
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

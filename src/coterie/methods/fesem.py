@@ -22,15 +22,12 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.kmeans import fresh_kmeans, warm_kmeans
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.model_parts import Part
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
+from coterie.core.parts import Part
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 from coterie.methods.k import ClusterCount, K

@@ -21,15 +21,12 @@ from torch.nn import functional
 from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Metric, distances
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K, at_most

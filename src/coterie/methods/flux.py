@@ -30,14 +30,12 @@ from torch import Tensor
 from coterie.clustering.averaging import Weighting, mean_by, weigh
 from coterie.clustering.kmeans import by_first_member, fresh_kmeans, nearest
 from coterie.clustering.linkage import agglomerate, elbow
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Describe, Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.hard_clusters import Clusters, assigned, averaged
 from coterie.methods.k import K, at_most

@@ -32,16 +32,13 @@ from torch import Tensor
 from coterie.clustering.averaging import mean_by, weigh
 from coterie.clustering.constraints import constrained
 from coterie.clustering.halves import MOST, halves_evidence, has_changed, nearest, sample_of, spread, told
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Counted, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import Own, Pick
-from coterie.core.replies import Evaluated, Fitted, Reply
-from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import ByClient, Cohort, Counted, Roster
+from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Reply
 from coterie.methods.contract import Ask, Refusal, Releases
 from coterie.methods.drift_alarm import JUMP, Changed, alarmed, drift_line, found_elsewhere, rescaled, suspected
 from coterie.methods.hard_clusters import Clusters, averaged, joined_by_loss
@@ -581,7 +578,7 @@ class Halves:
             )
         },
     )
-    revision: ClassVar[int] = 3  # a draw is tried on, whichever is ahead: the mean of both may be better still
+    revision: ClassVar[int] = 4  # one client's change is no reason to move others; clusters nobody is seen of stay
     later: ClassVar[dict[str, bool]] = {"trial": True, "drift": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.similarity import cosines
-from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.references import Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Evaluate, Fitted, Score
 from coterie.methods.contract import Ask
 
 C = TypeVar("C", bound="Clusters")

@@ -26,13 +26,13 @@ from torch.nn import functional
 from coterie.clustering.halves import SHOWN, halves_evidence
 from coterie.clustering.kmeans import centroids, fresh_kmeans
 from coterie.clustering.similarity import in_row_space
-from coterie.core.cohort import Cohort, Counted, Roster
 from coterie.core.errors import CoterieError, QuorumError
-from coterie.core.formatting import counted
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
+from coterie.core.tables import Cohort, Counted, Roster
 from coterie.core.tasks import Fit
+from coterie.core.text import counted
 from coterie.methods.contract import Ask
 from coterie.methods.hard_clusters import Clusters
 

@@ -23,13 +23,12 @@ from torch import Tensor
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Angle, subspace_angles
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Describe, Evaluate, Fit
-from coterie.core.types import STRICT
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import DescribedClusters, averaged
 from coterie.methods.k import K, at_most

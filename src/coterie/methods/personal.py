@@ -20,13 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import NonNegativeInt
 
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.model_parts import Section
+from coterie.core.parts import Section
+from coterie.core.settings import STRICT, dataclass
+from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Evaluate
-from coterie.core.types import STRICT
 from coterie.methods.cam import Base
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.ifca import IFCA

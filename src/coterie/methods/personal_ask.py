@@ -13,10 +13,9 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
-from coterie.core.model import Model
-from coterie.core.model_parts import Section
+from coterie.core.model import Model, SharedModel
+from coterie.core.parts import Section
 from coterie.core.references import All, Best, Own, Personal, Pick, Ref
-from coterie.core.shared_model import SharedModel
 from coterie.core.tasks import Describe, Evaluate, Score, Task
 
 SLOT = "personal"  # where a client keeps its own values

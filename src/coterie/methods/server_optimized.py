@@ -27,13 +27,12 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
 from coterie.clustering.server_optimizers import Adam, Momentum
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
+from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT, ShareBelowOne
 from coterie.methods.contract import Ask, Releases
 
 

@@ -31,16 +31,13 @@ from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
 from coterie.clustering.halves import SHOWN, halves_evidence
 from coterie.clustering.linkage import greedy_merge
 from coterie.clustering.similarity import cosines
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Counted, Roster
-from coterie.core.constructors import dataclass
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import GRADIENT, Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit
-from coterie.core.types import STRICT, Cosine
+from coterie.core.settings import STRICT, Cosine, dataclass
+from coterie.core.tables import ByClient, Cohort, Counted, Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, least_loss
 from coterie.methods.k import ASKED, LOOK, SKETCH, at_least

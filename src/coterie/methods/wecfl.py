@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.clustering.averaging import Weighting
-from coterie.core.constructors import dataclass
-from coterie.core.model_parts import Part
-from coterie.core.types import STRICT
+from coterie.core.parts import Part
+from coterie.core.settings import STRICT, dataclass
 from coterie.methods.contract import Releases, once
 from coterie.methods.fesem import FeSEM
 

@@ -23,6 +23,7 @@ AuditEvent = Literal[
     "joined",
     "refused",
     "reply-refused",
+    "isolated",
     "banned",
     "request-refused",
     "connection-refused",

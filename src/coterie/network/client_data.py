@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.core.errors import CoterieError
 from coterie.core.registry import ANY_CODE, DATASETS, NO_CODE
-from coterie.core.yaml_text import YamlError, parse_yaml
+from coterie.core.text import YamlError, parse_yaml
 from coterie.data.arrays import split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation

@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from coterie.core.constructors import explained
+from coterie.core.compute import one_thread
 from coterie.core.decoder import DecodeError, decode, parse_json
-from coterie.core.ensemble import Ensemble
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
-from coterie.core.hardware import one_thread
+from coterie.core.model import Ensemble
 from coterie.core.registry import Consent
+from coterie.core.settings import explained
 from coterie.data.federation import Federation
 from coterie.network.messages import ModelSpec
 from coterie.network.registry import Shape

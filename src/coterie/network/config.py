@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
-from coterie.core.constructors import dataclass as validated
+from coterie.clustering.aggregators import HEAVIEST, Robust
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.registry import NO_CODE, Consent
-from coterie.core.types import STRICT, ShareAboveZero
-from coterie.core.validation import explain
+from coterie.core.settings import STRICT, ShareAboveZero, explain
+from coterie.core.settings import dataclass as validated
 from coterie.training.config import Named, Tree, change, checked, consent_to, named_values, read_file
 from coterie.training.settings import Settings
 
@@ -23,6 +23,12 @@ SECURE = "secure_aggregation"  # asked for by name, it is refused with the reaso
 # Settings that only make sense where clients are simulated, or that real clients have no samples for yet.
 OF_SIMULATIONS = ("data", "engine", "device", "precision", "compile", "deterministic")  # clients have their own
 SIMULATED = ("dropout", "newcomers", "evaluate_whom", "validation", "stop_after", "attack")
+
+
+# On unless the configuration says otherwise: what costs nothing where nobody is hostile (docs/robustness.md has the
+# measurements). Quarantine and robust means cost a few points in some federations.
+DEFENCE = Robust(name="norm-clip", clip=4.0, reject=10.0, smallest=1)
+QUARANTINE = Robust(name="norm-clip", smallest=3)  # whose updates are reported where they are not quarantined
 
 
 @validated(frozen=True, config=STRICT)
@@ -85,7 +91,7 @@ def read(
     consent: Consent = NO_CODE,
 ) -> ServerConfig:
     """The configuration of a file, changed by `key=value` words. A file for `coterie run` will do: its data and engine
-    are those of a simulation, and left out."""
+    are those of a simulation, and left out. Where it says nothing of an aggregator, there is `DEFENCE`."""
     tree = copy.deepcopy(dict(base)) if base is not None else ServerConfig().dump()
     consent = consent_to(file, words, consent)
     if file is not None:
@@ -94,6 +100,8 @@ def read(
         tree |= {k: v for k, v in given.items() if k not in OF_SIMULATIONS}
     _refuse_drift({}, words)
     change(tree, words, consent)
+    if base is None and "aggregator" not in tree and tree.get("privacy") is None:
+        tree["aggregator"] = dataclasses.asdict(DEFENCE)
     _refuse_secure_aggregation(tree)
     try:
         config = TypeAdapter(ServerConfig).validate_python(checked(tree) | {"consent": consent})
@@ -107,6 +115,37 @@ def read(
                 code="config-conflict",
             )
     return config
+
+
+def reports_isolated(settings: Settings) -> bool:
+    """Whether updates that are far from all others are reported: they are not quarantined, and may be looked at."""
+    return settings.privacy is None and settings.aggregator is not None and settings.aggregator.smallest == 1
+
+
+def defence_line(config: ServerConfig) -> str:
+    """What the server does about hostile clients, what it does not do, and why."""
+    rule, start = config.aggregator, "hostile clients"
+    if config.privacy is not None:
+        return (
+            f"{start}: nothing is on, because of privacy: comparing updates is not accounted for "
+            "(each is clipped to privacy.clip)"
+        )
+    if rule is None:
+        return f"{start}: nothing is on but update_bound={config.update_bound:g}, as configured (aggregator: null)"
+    bounds = f"an update is scaled down to {rule.clip:g} times the median norm"
+    bounds += f" and rejected beyond {rule.reject:g} times" if rule.reject else ""
+    line = f"{start}: {bounds}, nobody weighs more than {HEAVIEST:g} times the median of its cluster"
+    line += "" if rule.name == "norm-clip" else f", means are taken by {rule.name}"
+    if rule.smallest > 1:
+        return (
+            f"{line}, and an update with fewer than {rule.smallest - 1} others near it is quarantined (as configured)"
+        )
+    if rule != DEFENCE:
+        return f"{line} (as configured); an update far from all others is reported, not quarantined"
+    return (
+        f"{line}. Not on: quarantine, which would lose a true cluster of two clients (an update far from all others is "
+        "reported), and a robust mean, which costs accuracy where clients differ; aggregator=centered-clipping has both"
+    )
 
 
 def _refuse_drift(tree: Mapping[str, Any], words: Sequence[str]) -> None:

@@ -11,15 +11,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from coterie.client.answers import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
-from coterie.client.memory import Memory
+from coterie.client.contract import DescribeAnswer, EvaluateAnswer, FitAnswer, Memory, ScoreAnswer
 from coterie.core.errors import CoterieError
-from coterie.core.naming import client_name
-from coterie.core.tasks import Evaluate, Task
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
+from coterie.core.tasks import Evaluate, Fitted, Task
+from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
+from coterie.engines.quarantine import isolated
 from coterie.network.audit import AuditEntry, no_audit
-from coterie.network.config import Network
+from coterie.network.config import QUARANTINE, Network
 from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,
@@ -345,6 +345,9 @@ class NetworkEngine:
         self.network: ModelSpec | None = None  # the model that clients train; set before the first visit
         self.frozen: Callable[[], Tensor] | None = None  # the bytes of what is frozen of it, for clients that need them
         self.registry, self._settings, self._keep_rounds, self._say = registry, network, keep_rounds, say
+        self.reports_isolated = False  # whether updates that are far from all others are reported
+        self._isolated: set[str] = set()  # who was reported
+        self._note = note
         self._frozen_sent, self._bans = Counter[int](), Bans(registry, network.refusals, say, note)
         self._admission = Admission(self._exchange, registry, network, self._bans, keys, say, note)
 
@@ -403,7 +406,27 @@ class NetworkEngine:
         late = "no longer needed" if answered >= needed else f"no answer within {self._settings.deadline:g} s"
         for who in waiting.values():
             missing[who.client] = Missing(who.client, late)
-        return Outcome(answers.replies(), tuple(missing[c] for c in sorted(missing)))
+        outcome = Outcome(answers.replies(), tuple(missing[c] for c in sorted(missing)))
+        if self.reports_isolated and visit.keep:
+            self._report_isolated(visit, outcome)
+        return outcome
+
+    def _report_isolated(self, visit: Visit, outcome: Outcome) -> None:
+        """Say once of each client that its update was far from all others; the audit log has every time."""
+        found = {
+            client for reply in outcome.replies if isinstance(reply, Fitted) for client in isolated(reply, QUARANTINE)
+        }
+        for client in sorted(found):
+            name = self.registry.names[client]
+            few, round_ = QUARANTINE.smallest - 1, visit.moment.round + 1
+            why = f"fewer than {few} other clients are near its update in round {round_}"
+            self._note(AuditEntry("isolated", why, client=name))
+            if name not in self._isolated:
+                self._isolated.add(name)
+                self._say(
+                    f"warning: {client_name(self.registry.names, client)}: {why}: it is hostile, or its data is like "
+                    f"nobody else's. It counts; aggregator.smallest={QUARANTINE.smallest} would quarantine it"
+                )
 
     def rejected(self, client: int, why: str) -> None:
         """See `RejectionListener.rejected`."""

@@ -28,16 +28,14 @@ from filelock import FileLock
 from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 from torch import Tensor
 
-from coterie.client.answers import Answer, FitAnswer, VisitResult
-from coterie.client.resolve import Resolver
-from coterie.core.constructors import dataclass
+from coterie.client.contract import Answer, FitAnswer, VisitResult
+from coterie.client.visit import Resolver
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
 from coterie.core.references import All, Best, Row, personal_of
+from coterie.core.settings import STRICT, dataclass, explain
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
-from coterie.core.types import STRICT
-from coterie.core.validation import explain
 from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
 from coterie.training.privacy.mechanisms import SystemRandomness, clipped
 

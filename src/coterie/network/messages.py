@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import (
@@ -36,6 +35,7 @@ from coterie.core.references import (
     length_of,
     substitute,
 )
+from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import ERRORS, Visit, reason
 from coterie.network.wire import LIMITS, Limits, Payload, WireError, decode

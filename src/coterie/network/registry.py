@@ -17,11 +17,11 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.tables import Roster
 from coterie.network.messages import ClientInfo
 
 FILE = "members.json"

@@ -12,23 +12,24 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.client.memory import Memory
-from coterie.core.cohort import Roster
-from coterie.core.constructors import explained_call
+from coterie.client.contract import Memory
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files
 from coterie.core.model import Model
+from coterie.core.processes import Interruption
 from coterie.core.registry import Consent
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
-from coterie.core.termination import Interruption
+from coterie.core.settings import explained_call
+from coterie.core.tables import Roster
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.engines.contract import ERRORS
+from coterie.insight.inspect import Inspection, inspect_clients
 from coterie.methods.contract import Method
 from coterie.methods.fedavg import FedAvg
 from coterie.network.audit import AuditEntry, no_audit
-from coterie.network.config import ServerConfig, read
+from coterie.network.config import ServerConfig, defence_line, read, reports_isolated
 from coterie.network.engine import NetworkEngine, Transport
 from coterie.network.messages import model_spec
 from coterie.network.registry import ClientRegistry
@@ -37,7 +38,6 @@ from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.build import AnyModel, build_method, build_model, method_and_model
 from coterie.training.config import read_file
 from coterie.training.events import Listener
-from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.loading import load_run
 from coterie.training.loop import train
@@ -72,6 +72,8 @@ def train_with_clients(
     keep_rounds = config.rounds if kept == "all" else kept * config.checkpoint_every
     engine = NetworkEngine(transport, registry, config.network, keys=keys, keep_rounds=keep_rounds, say=say, note=note)
     interruption = engine.interruption = interruption or Interruption()
+    engine.reports_isolated = reports_isolated(config.settings)
+    say(defence_line(config))
     model = _model(engine, config)
     output = Output(path, resume, config.dump() | method_and_model(config, method), say)
     parts = (method, model, registry, config.settings, EngineRequest(engine), output)

@@ -15,11 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from coterie.client.runner import TaskRunner
-from coterie.core.compute import HOST, Compute, determinism, own_random_numbers
+from coterie.client.visit import TaskRunner
+from coterie.core.compute import HOST, Compute, determinism, one_thread, own_random_numbers
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
 from coterie.core.model import Model
 from coterie.core.registry import Consent
 from coterie.core.tasks import Describe, Evaluate

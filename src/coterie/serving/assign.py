@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients
-from coterie.core.constructors import explained
+from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError
 from coterie.core.references import Best, Estimated, Mix, Pick, walk
+from coterie.core.settings import explained
+from coterie.core.tables import Clients
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
+from coterie.insight.explain import cluster_models
 from coterie.network.server import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_files import open_rows
 from coterie.serving.row_form import RowForm, no_client_column
 from coterie.serving.table_files import open_table
-from coterie.training.explanation import cluster_models
 from coterie.training.inference import Served, admit
 from coterie.training.result import Result
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from coterie.client.runner import TaskRunner
+from coterie.client.visit import TaskRunner
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.hardware import one_thread
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.training.confidence import confidence
 from coterie.training.result import Result

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.settings import explained
 from coterie.serving.assign import Run
 from coterie.serving.cluster_record import ClientRecord, RunFacts, facts_of_files, facts_of_result
 from coterie.serving.fit_of_newcomers import LEVEL, usual

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from coterie.core.formatting import counted, short
+from coterie.core.text import counted, short
 from coterie.serving.cluster_report import ClientPlace, ClusterReport, ClusterRow
 
 SHOWN = 6  # names in a line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coterie.core.naming import client_name
+from coterie.core.text import client_name
 from coterie.serving.watch import CHANCE, FEWEST, Drift, WatchedClient, WatchedCluster
 
 SHOWN = 12  # clients in a list

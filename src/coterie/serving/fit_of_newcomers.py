@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from coterie.core.references import Own, walk
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.network.registry import ClientRegistry
 from coterie.training.result import Result
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from coterie.client.memory import Memory
-from coterie.core.clients import number_of
-from coterie.core.constructors import explained, explained_call
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.files import check_run_files, write_durably, writing
+from coterie.core.settings import explained, explained_call
+from coterie.core.tables import number_of
 from coterie.data.membership import identity_without, placeholder
 from coterie.methods.contract import Method
 from coterie.serving.forget_files import Who, scrub_files, source_of, still_named, without

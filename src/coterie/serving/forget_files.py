@@ -14,7 +14,7 @@ import safetensors.numpy
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.files import write_durably
-from coterie.core.yaml_text import parse_yaml
+from coterie.core.text import parse_yaml
 from coterie.data.membership import identity_without
 from coterie.training import serving_file
 from coterie.training.data_record import DataRecord

@@ -12,12 +12,12 @@ import torch
 import yaml
 from torch import Tensor
 
-from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
-from coterie.core.fairness import worst_decile
-from coterie.core.formatting import short
+from coterie.core.metrics import worst_decile
 from coterie.core.registry import METHODS
-from coterie.core.replies import Evaluated
+from coterie.core.tables import number_of
+from coterie.core.tasks import Evaluated
+from coterie.core.text import short
 from coterie.core.version import __version__
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation

@@ -19,13 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.runner import TaskRunner
-from coterie.core.clients import number_of
-from coterie.core.constructors import explained
+from coterie.client.visit import TaskRunner
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import counted
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
+from coterie.core.settings import explained
+from coterie.core.tables import number_of
+from coterie.core.text import client_name, counted
 from coterie.data.federation import Federation
 from coterie.serving.assign import Placer, Run, as_result, clustered, known_clients
 from coterie.serving.fit_of_newcomers import LEVEL

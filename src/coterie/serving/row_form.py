@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.clients import NamesData
 from coterie.core.errors import CoterieError
-from coterie.core.replica import channels_last
-from coterie.core.types import Kind
+from coterie.core.model import channels_last
+from coterie.core.settings import Kind
+from coterie.core.tables import NamesData
 from coterie.data.cells import as_cell, category, number_cells, number_in
 from coterie.data.domain import Domain
 from coterie.data.encoding import TableScale

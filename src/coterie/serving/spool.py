@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.allocation.spill import directory
+from coterie.core.allocation import directory
 from coterie.core.files import writing
 
 

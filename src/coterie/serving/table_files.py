@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from coterie.core.errors import CoterieError
 from coterie.core.files import replace_durably, writing
-from coterie.core.formatting import cell
+from coterie.core.text import cell
 
 BUFFERED = 5_000  # rows of a parquet file that are written as one group, at least
 

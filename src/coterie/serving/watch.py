@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.client.runner import TaskRunner
-from coterie.core.constructors import explained, explained_call
+from coterie.client.visit import TaskRunner
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
 from coterie.core.objective import sample_losses
 from coterie.core.references import personal_of
+from coterie.core.settings import explained, explained_call
 from coterie.core.tasks import Evaluate
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.data.ragged import Ragged
 from coterie.network.server import load

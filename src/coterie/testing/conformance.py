@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.core.codec import pack
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched

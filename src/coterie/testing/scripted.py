@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.replies import Described, Fitted, Reply, Scored
+from coterie.core.tables import Cohort, Roster
+from coterie.core.tasks import Described, Fitted, Reply, Scored
 
 Answer: TypeAlias = Reply | Sequence[Reply] | Callable[[Any], Reply | Sequence[Reply]]
 

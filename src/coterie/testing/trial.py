@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient, Cohort, Roster
 from coterie.core.tasks import Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit

@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.core.clients import Clients
-from coterie.core.cohort import Roster
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes
+from coterie.core.tables import Clients, Roster
 from coterie.data.course import unchanging
 from coterie.data.federation import Federation
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels

@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Moment
+from coterie.client.contract import Moment
 from coterie.clustering.aggregators import Robust
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
 from coterie.core.references import describe_value
-from coterie.core.replies import Fitted, Reply
-from coterie.core.tasks import Evaluate, Fit, Task
+from coterie.core.tasks import Evaluate, Fit, Fitted, Reply, Task
 from coterie.engines.contract import CountsTraffic, Engine, Missing, Outcome, RejectionListener, Visit
 from coterie.engines.quarantine import guard
 from coterie.engines.screening import screen, without

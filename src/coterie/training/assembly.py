@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from warnings import warn
 
-from coterie.core.clients import Clients
 from coterie.core.compute import AUTOMATIC, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
+from coterie.core.tables import Clients
 from coterie.data.federation import Federation
-from coterie.engines.auto import Sizes
+from coterie.engines.choose import Sizes, chosen, local_of, make_engine
 from coterie.engines.contract import Engine, device_of
-from coterie.engines.factory import chosen, local_of, make_engine
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
 from coterie.training.adversaries import attacked, hostile_clients, poisoned

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
-from coterie.core.yaml_text import parse_yaml
+from coterie.core.text import parse_yaml
 
 
 def recorded_arithmetic(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.model import Model, Shaped, loss_of
 from coterie.core.registry import ANY_CODE, DATASETS, METHODS, MODELS, PARTITIONS, Consent
-from coterie.core.validation import explain
+from coterie.core.settings import explain
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
 from coterie.data.federation import Federation

@@ -23,14 +23,13 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory
 from coterie.core.codec import pack, unpack
 from coterie.core.decoder import DecodeError, UnknownTypeError, parse_json
-from coterie.core.earlier_runs import todays_description, todays_state
 from coterie.core.errors import CoterieError
 from coterie.core.files import replace_durably, save_tensors
 from coterie.core.model import Model
+from coterie.core.tables import ByClient
 from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"
@@ -173,8 +172,7 @@ def load(
     try:
         parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
         outline = [parse_json(header["state"]), parse_json(header.get("also", '{"map": {}}'))]
-        kept = {type(node).__name__ for node in _dataclasses(template)}
-        state, also = unpack(todays_state(outline, kept), parts, state_types(template, method))
+        state, also = unpack(outline, parts, state_types(template, method))
         return Checkpoint(int(header["round"]), state, memory, also, theirs.get("data", ""), theirs)
     except UnknownTypeError:
         raise
@@ -235,8 +233,8 @@ def belongs_of(path: Path) -> dict[str, str]:
 
 def agrees(theirs: str, mine: str) -> bool:
     """Whether two descriptions are the same, apart from options that are newer than the older one."""
-    left = [token for token in re.split(r"[,()]\s*", todays_description(theirs)) if token]
-    for token in (token for token in re.split(r"[,()]\s*", todays_description(mine)) if token):
+    left = [token for token in re.split(r"[,()]\s*", theirs) if token]
+    for token in (token for token in re.split(r"[,()]\s*", mine) if token):
         if left and left[0] == token:
             left.pop(0)
         elif "=" not in token or (left and left[0].partition("=")[0] == token.partition("=")[0]):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model, loss_of
-from coterie.core.naming import client_name
 from coterie.core.objective import check_objective
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.training.sampling import split_newcomers
 from coterie.training.settings import Settings

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.core.clients import Clients
-from coterie.core.replies import Evaluated
+from coterie.core.tables import Clients
+from coterie.core.tasks import Evaluated
 from coterie.training import round_history
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coterie.core.clients import Clients, clients_at
-from coterie.core.replies import Evaluated
+from coterie.core.tables import Clients, clients_at
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.training.evaluation import ScoredSplit, client_weights
 from coterie.training.settings import Settings

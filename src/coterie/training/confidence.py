@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 from torch import Tensor
 
-from coterie.client.data import ClientData
-from coterie.client.runner import TaskRunner
+from coterie.client.contract import ClientData
+from coterie.client.visit import TaskRunner
 from coterie.core.objective import sample_losses
 from coterie.core.references import All, OneRow, Ref, personal_of, substitute, vectors_of, walk
 from coterie.core.tasks import Evaluate

@@ -23,17 +23,15 @@ from pydantic import (
 )
 
 from coterie.core.compute import Compute, DeviceName, Precision
-from coterie.core.constructors import dataclass as validated
-from coterie.core.earlier_runs import todays_method
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
-from coterie.core.types import STRICT
-from coterie.core.validation import explain
-from coterie.core.yaml_text import YamlError, parse_yaml
+from coterie.core.settings import STRICT, explain
+from coterie.core.settings import dataclass as validated
+from coterie.core.text import YamlError, parse_yaml
 from coterie.data.drift import Drift
 from coterie.data.federate import makes_clients
-from coterie.engines.factory import EngineName
+from coterie.engines.choose import EngineName
 from coterie.training.settings import Settings
 from coterie.training.tuned import KEYS
 
@@ -222,8 +220,6 @@ def _of_data(file: Path) -> str:
 
 def _as_then(tree: Tree) -> None:
     """A run's own config.yaml has every option: one that is missing did not exist yet, so the old behaviour is kept."""
-    if isinstance(tree.get("method"), dict):
-        tree["method"] = todays_method(tree["method"])
     if "data" in tree:  # a run that was made in Python, or a server's, has no such key
         tree.setdefault("device", "cpu")
     data = tree.get("data")

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.cohort import Roster, crisp, grouped
 from coterie.core.decoder import DecodeError, decode
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.tables import Roster, crisp, grouped
 from coterie.data.domain import Domain
 from coterie.data.encoding import InputColumn, TableScale
 from coterie.data.federation import Federation

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.references import All, OneRow, rows_of, vectors_of
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import Evaluate, Fit, Fitted
 
 
 @dataclass(frozen=True)

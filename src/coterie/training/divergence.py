@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.client.answers import FitAnswer, Moment
-from coterie.client.runner import TaskRunner
-from coterie.core.clients import Clients
+from coterie.client.contract import FitAnswer, Moment
+from coterie.client.visit import TaskRunner
 from coterie.core.errors import CoterieError, DivergedError
 from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.naming import client_name
 from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import Clients
 from coterie.core.tasks import Fit
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
+from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.factory import local_of
 from coterie.engines.screening import SMALLEST, Outlier
 from coterie.training.checks import SPLITS
 

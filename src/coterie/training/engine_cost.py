@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from coterie.core.compute import cores
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import cores
-from coterie.engines.auto import Sizes
+from coterie.engines.choose import Sizes, chosen, local_of
 from coterie.engines.contract import Engine, idle_seconds
-from coterie.engines.factory import chosen, local_of
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import Components
 from coterie.training.config import RunConfig

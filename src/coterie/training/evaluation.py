@@ -8,14 +8,12 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from coterie.core.clients import Clients, clients_at
-from coterie.core.cohort import Cohort, Roster
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary, summarise
 from coterie.core.references import Reference, describe_value
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate
+from coterie.core.tables import Clients, Cohort, Roster, clients_at
+from coterie.core.tasks import Evaluate, Evaluated
 from coterie.engines.contract import Missing
 from coterie.methods.contract import Admits, Method, admitted
 from coterie.training.ask import RoundAsk

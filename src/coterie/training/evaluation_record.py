@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.client.choices import Keeps, chosen
-from coterie.client.data import ClientDataSource
+from coterie.client.contract import ClientDataSource
+from coterie.client.visit import Keeps, chosen
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.engines.contract import Missing
 from coterie.methods.contract import Method
 from coterie.training.evaluation import Evaluation

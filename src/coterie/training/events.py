@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 from torch import Tensor
 
 from coterie.core.aggregation import Defence
-from coterie.core.cohort import Counted
-from coterie.core.constructors import explained
 from coterie.core.metrics import Summary
-from coterie.core.replies import Evaluated, Fitted
+from coterie.core.settings import explained
+from coterie.core.tables import Counted
+from coterie.core.tasks import Evaluated, Fitted
 from coterie.engines.contract import Missing
 from coterie.training.privacy.ledger import Spent
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coterie.core.termination import Interruption
+from coterie.core.processes import Interruption
 from coterie.data.federation import Federation
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble

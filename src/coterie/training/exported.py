@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.core.constructors import explained
+from coterie.core.settings import explained
 
 
 @explained

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.model_layout import joined
+from coterie.core.parts import joined
 
 # Frozen numbers were averaged with the others, which rounds: after many rounds they are no longer the same bits.
 RELATIVE, ABSOLUTE = 1e-3, 1e-5

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from coterie.core.compute import AUTOMATIC, Compute
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError
-from coterie.core.validation import settings_from
+from coterie.core.settings import explained_call, settings_from
 from coterie.data.federation import Federation
+from coterie.engines.choose import EngineName
 from coterie.engines.contract import Engine
-from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage, serving_file
 from coterie.training.assembly import EngineRequest, Output, assemble

@@ -13,19 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.choices import needs_data, settled
-from coterie.client.data import ClientData
-from coterie.client.runner import TaskRunner
-from coterie.core.clients import NamesData, number_of
-from coterie.core.cohort import Cohort, Roster
-from coterie.core.ensemble import as_network
+from coterie.client.contract import ClientData
+from coterie.client.visit import TaskRunner, needs_data, settled
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
-from coterie.core.naming import client_name
+from coterie.core.model import as_network
 from coterie.core.references import All, OneRow, vectors_of
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate
+from coterie.core.tables import Cohort, NamesData, Roster, number_of
+from coterie.core.tasks import Evaluate, Evaluated
+from coterie.core.text import client_name
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
 from coterie.data.frames import column_names, columns

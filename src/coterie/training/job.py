@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from coterie.core.clients import Clients
 from coterie.core.model import Model
+from coterie.core.tables import Clients
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method
 from coterie.training.privacy.plan import PrivacyPlan

@@ -22,18 +22,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.cohort import Roster
+from coterie.core.compute import one_thread
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.files import plain_bytes
-from coterie.core.formatting import short
-from coterie.core.hardware import one_thread
 from coterie.core.local import Local
 from coterie.core.references import All, Pick
-from coterie.core.replies import Evaluated, Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tables import ByClient, Roster
+from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted
+from coterie.core.text import short
 from coterie.data.federation import Federation
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes, write_durably, writing
+from coterie.core.tables import Clients
 from coterie.data.federation import Federation
 from coterie.data.membership import ChangedFederation, changed, extended, forgotten_in, key_of
 from coterie.training.matching import seen_alike

@@ -10,13 +10,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, MODELS, NO_CODE
 from coterie.core.seeds import Purpose, generator
-from coterie.core.validation import settings_from
+from coterie.core.settings import settings_from
 from coterie.data.federation import Federation
 from coterie.data.membership import identity_without
 from coterie.engines.batched import Batched

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from coterie.clustering.server_optimizers import Moments
-from coterie.core.cohort import Roster
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, QuorumError
-from coterie.core.hardware import one_thread
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tables import Roster
+from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.engines.contract import Missing, WaitsForClients, arithmetic, device_of
 from coterie.engines.screening import Outlier, outlier
 from coterie.training.adversaries import hostile_clients, report

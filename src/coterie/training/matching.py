@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.clients import Clients, NamesData
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
+from coterie.core.tables import Clients, NamesData
 from coterie.data.domain import Domain
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from coterie.client.memory import Memory
-from coterie.core.clients import Clients, NamesData, number_of
+from coterie.client.contract import Memory
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import Summary
 from coterie.core.model import Model
 from coterie.core.registry import AFTER_TRAINING, NO_CODE
-from coterie.core.replies import Evaluated
+from coterie.core.tables import Clients, NamesData, number_of
+from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.data.targets import TargetScale
@@ -30,7 +30,7 @@ from coterie.training.privacy.ledger import Spent
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
-    from coterie.training.explanation import Explanation
+    from coterie.insight.explain import Explanation
     from coterie.training.exported import ExportedModel
     from coterie.training.following import Following
     from coterie.training.inference import Served
@@ -198,7 +198,7 @@ class Result(Generic[State]):
 
         client: its number, or its name. Without the clients' data only the clusters' models are compared.
         """
-        from coterie.training.explanation import explain
+        from coterie.insight.explain import explain
 
         return explain(self, client)
 

@@ -13,11 +13,10 @@ from coterie.clustering.aggregators import RobustMean
 from coterie.clustering.server_optimizers import Moments, OptimizedMean
 from coterie.core.aggregation import Aggregator, Defence
 from coterie.core.codec import pack
-from coterie.core.cohort import Cohort
 from coterie.core.errors import CoterieError, NoAnswerError, QuorumError
-from coterie.core.replies import Fitted
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit
+from coterie.core.tables import Cohort
+from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Engine, WaitsForClients
 from coterie.training.ask import RoundAsk
 from coterie.training.divergence import mostly_diverged

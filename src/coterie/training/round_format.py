@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.core.cohort import Counted
+from coterie.core.tables import Counted
 
 FORMAT = 2
 

@@ -11,13 +11,12 @@ from typing import Any, TypeVar, Unpack, get_type_hints
 from numpy.typing import ArrayLike
 
 from coterie.core.compute import Compute, Precision
-from coterie.core.constructors import explained_call
 from coterie.core.errors import ArgumentError, CoterieError
 from coterie.core.registry import ANY_CODE
-from coterie.core.validation import settings_from
+from coterie.core.settings import explained_call, settings_from
 from coterie.data.federation import Federation
+from coterie.engines.choose import EngineName
 from coterie.engines.contract import Engine
-from coterie.engines.factory import EngineName
 from coterie.methods.contract import Method
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble

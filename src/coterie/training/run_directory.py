@@ -26,12 +26,12 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from coterie.client.memory import Memory
+from coterie.client.contract import Memory
 from coterie.clustering import server_optimizers
-from coterie.core.clients import Clients, clients_at
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, check_run_files, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
+from coterie.core.tables import Clients, clients_at
 from coterie.data.federation import Federation
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, following, lineage, round_history, run_warnings, status

@@ -11,15 +11,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from coterie.core.clients import Clients
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.files import plain_bytes
-from coterie.core.formatting import short
 from coterie.core.metrics import Summary
-from coterie.core.naming import client_name
+from coterie.core.tables import Clients
+from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
+from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.factory import local_of
 from coterie.training.commonest import Commonest
 from coterie.training.events import RoundDone
 from coterie.training.following import changes_in

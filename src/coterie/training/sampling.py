@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.clients import Clients, clients_at
-from coterie.core.cohort import Roster
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tables import ByClient, Clients, Roster, clients_at
 from coterie.data.federation import Federation
 from coterie.data.validation_split import with_validation
 from coterie.training.settings import Settings, how_many

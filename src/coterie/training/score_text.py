@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.metrics import Summary
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 
 # The scores of a regression, by their names in a Summary; `constant` is the MSE of the constant predictor.
 ERRORS = {"MSE": "loss", "RMSE": "rmse", "MAE": "mae", "R2": "r2", "constant": "constant"}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.metrics import summarise
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
 from coterie.data.membership import forgotten_in, identity_without
 from coterie.training.checkpoint import Checkpoint
 from coterie.training.evaluation_record import made_of, values_of

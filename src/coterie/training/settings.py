@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, Strict, model
 
 from coterie.clustering.aggregators import Robust
 from coterie.clustering.server_optimizers import Adam, Momentum, ServerOptimizer
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, Share, ShareBelowOne
+from coterie.core.settings import STRICT, Share, ShareBelowOne, dataclass
 from coterie.engines.attacks import Attack
 from coterie.training.privacy.settings import Privacy
 

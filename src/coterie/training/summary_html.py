@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from coterie.core.formatting import short
+from coterie.core.text import short
 from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, own_values, percent, worst
 
 if TYPE_CHECKING:

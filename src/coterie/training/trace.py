@@ -25,8 +25,8 @@ from torch import Tensor
 
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.files import LineLog, plain_bytes, write_durably
-from coterie.core.replies import Evaluated
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Evaluated
 from coterie.training.events import Snapshot
 
 SKETCH, BEFORE = "sketch.safetensors", "checkpoints/sketch-before.safetensors"  # of the last two checkpoints

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from coterie.client.memory import Memory
-from coterie.core.client_table import ByClient
+from coterie.client.contract import Memory
 from coterie.core.references import Mix, Pick, vectors_of, walk
-from coterie.core.replies import Described, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored
 from coterie.engines.contract import Visit
 
 NUMBER = 4  # bytes of what is not a tensor: a cluster's number, a loss

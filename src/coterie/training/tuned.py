@@ -9,13 +9,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from coterie.core.adapters import Adapters, Train, as_train
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.objective import LossFunction, Objective, as_loss
+from coterie.core.parts import Adapters, Train, as_train
 from coterie.core.registry import ANY_CODE, LOSSES, Consent
-from coterie.core.validation import explain
+from coterie.core.settings import explain, explained
 from coterie.zoo import Architecture
 
 KEYS = ("train", "adapters", "loss")  # of a model in a configuration: every network has them
@@ -42,7 +41,7 @@ class Tuned:
         object.__setattr__(self, "train", as_train(self.train))
         if not isinstance(self.adapters, Adapters):
             raise CoterieError(
-                f"adapters: {self.adapters!r}: expected coterie.core.adapters.Adapters(rank=..., layers=...)",
+                f"adapters: {self.adapters!r}: expected coterie.core.parts.Adapters(rank=..., layers=...)",
                 code="config-invalid-value",
             )
         if self.adapters != Adapters() and self.train != "adapters":

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from coterie.tools.report.fairness import alone, beside, beside_directory
-from coterie.tools.report.page_parts import overview, standings
-from coterie.tools.report.ranking import group, rank
+from coterie.tools.report.page import overview, standings
+from coterie.tools.report.ranking import alone, beside, beside_directory, group, rank
 from coterie.tools.report.record import RunRecord, read_run
 
 
@@ -66,10 +65,10 @@ def test_the_ranking_has_the_worst_clients_and_gains_by_seed(tmp_path: Path) -> 
     assert wecfl.worse is not None
     assert (wecfl.worse.mean, wecfl.worse.count) == (0.5, 2)
     assert (local.gain, local.worse) == (None, None)
-    page = standings([wecfl, local])
+    page = str(standings([wecfl, local]))
     for text in ("worst 10 %", "45.0 ± 7.1", "gain over local", "10.0 ± 0.0", "worse than local", "50.0 ± 0.0"):
         assert text in page
-    assert "worst 10 %" in overview(records)
+    assert "worst 10 %" in overview(records).columns
 
 
 def test_of_regressions_the_worst_have_the_largest_loss(tmp_path: Path) -> None:

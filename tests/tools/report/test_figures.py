@@ -14,14 +14,10 @@ import runs
 from coterie.core.metrics import mixture_error
 from coterie.tools.report import figures, ranking
 from coterie.tools.report import figures_style as style
-from coterie.tools.report.figures_clusters import match_components
-from coterie.tools.report.figures_cost import in_bytes
-from coterie.tools.report.figures_curves import large_clusters, score, spans_decades
-from coterie.tools.report.figures_models import cosines, on_a_plane
-from coterie.tools.report.figures_movement import middles
+from coterie.tools.report.figures_clusters import busiest, cosines, match_components, middles, on_a_plane
+from coterie.tools.report.figures_rounds import in_bytes, large_clusters, score, spans_decades
 from coterie.tools.report.figures_runs import compare_curves, pool
 from coterie.tools.report.figures_style import plain, thin
-from coterie.tools.report.movement import busiest
 from coterie.tools.report.record import RunRecord, read_run
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from coterie.tools.report.figures_runs import importance
 from coterie.tools.report.figures_style import words
-from coterie.tools.report.importance import importance_figure, importance_page
+from coterie.tools.report.page import importance_page
 
 pytest.importorskip("plotly")
 
 
 def test_a_bar_per_key() -> None:
-    figure = importance_figure({"local.lr": 0.75, "method.<k>": 0.25}, "accuracy")
+    figure = importance({"local.lr": 0.75, "method.<k>": 0.25}, "accuracy")
     (bars,) = figure.data
     assert (list(bars.x), list(bars.y)) == ([0.75, 0.25], ["local.lr", "method.&lt;k&gt;"])
     assert "local.lr 75.0 % and method.<k> 25.0 %" in words(figure)

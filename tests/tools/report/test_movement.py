@@ -9,8 +9,7 @@ import numpy as np
 import runs
 
 from coterie.tools.report import figures
-from coterie.tools.report.figures_movement import MARKS
-from coterie.tools.report.movement import happenings, moves_by_round
+from coterie.tools.report.figures_clusters import MARKS, happenings, moves_by_round
 from coterie.tools.report.record import RunRecord, read_run
 
 

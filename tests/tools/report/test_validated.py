@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import runs
 
-from coterie.tools.report import figures, page_parts
-from coterie.tools.report.figures_curves import score
+from coterie.tools.report import figures
+from coterie.tools.report.figures_rounds import score
 from coterie.tools.report.figures_runs import compare_curves, final_scores
-from coterie.tools.report.page import render
+from coterie.tools.report.live import Runs
+from coterie.tools.report.page import key_figures, overview, render, standings, worst
 from coterie.tools.report.ranking import group, rank
 from coterie.tools.report.record import read_run, read_summary
 from coterie.training import status
@@ -42,9 +42,9 @@ def test_the_curve_is_of_validation_and_the_test_score_is_one_point(tmp_path: Pa
     )
     agreed = traces(figures.agreement(record))
     assert (list(agreed["ARI (validation)"].y), list(agreed["ARI (test)"].y)) == ([0.5] * 3, [1.0])
-    boxes = page_parts.key_figures(record)
-    assert "<dt>test accuracy</dt><dd>70.0 %</dd>" in boxes
-    assert "<dt>validation accuracy</dt><dd>80.0 %</dd>" in boxes
+    boxes = key_figures(record)
+    assert ("test accuracy", "70.0 %") in boxes
+    assert ("validation accuracy", "80.0 %") in boxes
     assert "all clients (validation)" in render([record])
 
 
@@ -54,14 +54,11 @@ def test_a_run_under_way_is_drawn_before_it_is_tested(tmp_path: Path) -> None:
     assert not record.regression
     assert set(traces(score(record))) >= {"all clients (validation)"}
     assert "all clients (test)" not in traces(score(record))
-    assert "test accuracy" not in page_parts.key_figures(record)
+    assert "test accuracy" not in dict(key_figures(record))
     summary = read_summary(path)
     assert (summary.accuracy, summary.scored_on) == (0.8, "validation")
-    pytest.importorskip("dash", reason="the extra `dashboard` is not installed")
-    from coterie.tools.dashboard.listing import RunList, line_row
-
-    [line] = RunList(tmp_path).look().lines.values()
-    assert (line_row(line)["accuracy"], line_row(line)["scored_on"]) == (0.8, "validation")
+    [(line, _)] = Runs(tmp_path).look().values()
+    assert (line.accuracy, line.scored_on) == (0.8, "validation")
 
 
 def test_a_loss_over_decades_has_a_logarithmic_axis_by_the_test_score_too(tmp_path: Path) -> None:
@@ -87,13 +84,8 @@ def test_several_runs_are_compared_by_validation_over_rounds_and_by_test_in_the_
     assert second.accuracy is not None
     assert second.validation_accuracy is not None
     np.testing.assert_allclose([second.accuracy.mean, second.validation_accuracy.mean], [0.65, 0.8])
-    assert "validation accuracy" in page_parts.standings([best, second])
-    assert "validation accuracy" in page_parts.overview(records)
-    pytest.importorskip("dash", reason="the extra `dashboard` is not installed")
-    from coterie.tools.dashboard.words import about_run, about_runs
-
-    assert "validation accuracy" in str(about_runs(3, [best, second]))
-    assert "validation accuracy" in str(about_run("v0", records[0]))
+    assert "validation accuracy" in standings([best, second]).columns
+    assert "validation accuracy" in overview(records).columns
 
 
 def test_runs_that_were_never_tested_are_ranked_by_validation(tmp_path: Path) -> None:
@@ -115,9 +107,7 @@ def test_runs_that_were_never_tested_are_ranked_by_validation(tmp_path: Path) ->
 def test_other_runs_have_no_word_of_it(tmp_path: Path) -> None:
     record = read_run(runs.write(tmp_path))
     assert record.curve.validation is None
-    said = "".join(
-        [page_parts.key_figures(record), page_parts.overview([record]), page_parts.standings(rank(group([record])))]
-    )
+    said = f"{key_figures(record)} {overview([record])} {standings(rank(group([record])))}"
     assert "validation" not in said
     assert "test accuracy" not in said
     for picture in figures.of_run(record):
@@ -135,10 +125,14 @@ def test_clients_say_which_samples_they_were_scored_on(tmp_path: Path) -> None:
         rows = json.loads((path / "clients.json").read_text())
         assert [row["scored_on"] for row in rows] == [said] * 4
         record = read_run(path)
-        assert f">{said} samples</th>" in page_parts.worst(record)
-        assert ("on validation samples" in page_parts.worst(record)) == (final == "val")
+        listed = worst(record)
+        assert listed is not None
+        assert f"{said} samples" in listed.columns
+        assert ("on validation samples" in listed.caption) == (final == "val")
     older = read_run(runs.write(tmp_path / "older"))
-    assert ">test samples</th>" in page_parts.worst(older)
+    listed = worst(older)
+    assert listed is not None
+    assert "test samples" in listed.columns
 
 
 def test_a_run_that_stopped_early_is_done(tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from conftest import raises
 from coterie.clustering.averaging import mean, mean_by, weigh
-from coterie.core.client_table import ByClient
 from coterie.core.errors import NoAnswerError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick
-from coterie.core.replies import Described, Fitted, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tables import ByClient
+from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, Score, Scored
 from coterie.methods.contract import Releases, once
 from coterie.testing.scripted import ScriptedAsk, fitted, scored
 from coterie.training.privacy.ledger import Ledger

@@ -15,15 +15,15 @@ import torch
 import coterie
 from conftest import raises
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.cohort import Roster
 from coterie.core.errors import StoppedError
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.core.tables import Roster
 from coterie.methods.contract import Releases, releases_of
 from coterie.methods.halves import looks
 from coterie.tools.report import figures
-from coterie.tools.report.page_parts import key_figures
+from coterie.tools.report.page import key_figures
 from coterie.tools.report.record import read_run
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
@@ -242,7 +242,7 @@ def test_report_and_card_say_what_was_spent(clients: coterie.Federation, tmp_pat
     pictures = {picture.name: picture for picture in figures.of_run(record)}
     assert f"Epsilon is {record.curve.last('epsilon'):.3g}" in pictures["epsilon"].words
     assert sum(sum(bar.y) for bar in pictures["epsilon-clients"].figure.data) == 12
-    assert "privacy spent (epsilon)" in key_figures(record)
+    assert "privacy spent (epsilon)" in dict(key_figures(record))
     assert "epsilon 8 at delta 1e-05" in coterie.model_card(found, int(found.assignments[0]))
     with raises("privacy-budget"):
         go_back(tmp_path / "run", 1, lambda _: None)

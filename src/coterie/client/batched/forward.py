@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from coterie.core.model import Model, layers_in_order
-from coterie.core.replica import ON_DEVICE
+from coterie.core.model import ON_DEVICE, Model, layers_in_order
 
 Stage: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # the models (G, P), the stage's input -> its output
 

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from coterie.client.batched.plan import make_plan, steps_of
-from coterie.client.training import LocalTraining, TrainingResult
-from coterie.client.updates import Proximal, initial_state
-from coterie.core.allocation.buffers import BufferPool
+from coterie.client.training import LocalTraining, Proximal, TrainingResult, initial_state, make_plan, steps_of
+from coterie.core.allocation import BufferPool
 from coterie.core.compute import own_random_numbers
-from coterie.core.model_layout import views
+from coterie.core.model import Replica
 from coterie.core.objective import sample_losses
-from coterie.core.replica import Replica
+from coterie.core.parts import views
 
 COPIES = 4  # of a model: itself, its gradient, the optimizer's state, the anchor of a proximal term
 SAME = 1e-4  # how close outputs must be that are the same but for rounding

@@ -11,28 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from coterie.client.answers import Answer, ClientTasks, FitAnswer, Moment, VisitResult
-from coterie.client.batched.evaluate import evaluate_together
+from coterie.client.batched.dense import bytes_of, layers_of, train_together, trains_low_rank
 from coterie.client.batched.forward import stack_models
-from coterie.client.batched.layers import layers_of
 from coterie.client.batched.mapped import MappedTraining
-from coterie.client.batched.mlp import bytes_of, train_together, trains_low_rank
-from coterie.client.batched.plan import steps_of
-from coterie.client.data import ClientDataSource
-from coterie.client.lanes.network import LanesNetwork, LanesNetworks
-from coterie.client.lanes.regression import regression_of
-from coterie.client.runner import TaskRunner
-from coterie.client.training import LocalTraining, TrainingResult
-from coterie.client.visit import ClientVisit
-from coterie.core.allocation.buffers import MODEL, BufferPool
+from coterie.client.contract import (
+    Answer,
+    ClientDataSource,
+    ClientTasks,
+    EvaluateAnswer,
+    FitAnswer,
+    Moment,
+    VisitResult,
+)
+from coterie.client.evaluation import answers_of
+from coterie.client.lanes.network import LanesNetwork, LanesNetworks, regression_of
+from coterie.client.training import LocalTraining, TrainingResult, steps_of
+from coterie.client.visit import ClientVisit, Networks, TaskRunner
+from coterie.core.allocation import MODEL, BufferPool
 from coterie.core.compute import HOST, Compute
-from coterie.core.model import Model
-from coterie.core.references import Best, Estimated, Posterior, personal_of, walk
+from coterie.core.errors import CoterieError
+from coterie.core.model import Model, combined
+from coterie.core.references import All, Best, Estimated, Pick, Posterior, personal_of, rows_of, walk
 from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.data.federation import Federation
 
 GROUP = 32  # clients trained together, at most ...
 CACHE = 1 << 20  # ... whose steps use no more than so many bytes together: beyond, memory is the limit
@@ -334,3 +340,80 @@ def _scored_centers(task: Task) -> list[Tensor]:
     scored = (node for node in walk(task) if isinstance(node, Best | Estimated | Posterior | Score))
     # Centers with a personal section are another model at each client.
     return [node.centers for node in scored if getattr(node, "personal", None) is None]
+
+
+LogitsOf: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def evaluate_together(
+    networks: Networks, calls: Sequence[ClientTasks], source: ClientDataSource, logits_of: LogitsOf
+) -> list[EvaluateAnswer | Exception] | None:
+    """The answers, if clients are asked for nothing but an evaluation of models that the server names; else None.
+
+    logits_of: the logits (G, n, outputs) of models (G, P) for samples.
+    """
+    task = _only_task(calls)
+    # A subclass of Federation may prepare a client's samples in its own way.
+    if task is None or type(source) is not Federation or networks.frozen.mixes:
+        return None
+    ids = torch.tensor([call.client for call in calls])
+    models = [found for model in task.models if (found := rows_of(model, ids)) is not None]
+    if len(models) < len(task.models):  # a client without a label: evaluated one by one, so that the reply names it
+        return None
+    picked = [isinstance(model, Pick) for model in task.models]
+    try:
+        rows = torch.stack([row for _, row in models], 1)
+        answers: list[EvaluateAnswer | Exception] = [CoterieError("not evaluated", code="client-unable")] * len(calls)
+        for combination in rows.unique(dim=0):
+            thetas = [_row(centers, int(row)) for (centers, _), row in zip(models, combination, strict=True)]
+            choice = next((int(row) for row, is_pick in zip(combination, picked, strict=True) if is_pick), None)
+            same = torch.nonzero((rows == combination).all(1))[:, 0]
+            for some in _portions_of(same, source, ids, task):
+                scored = _evaluate(networks, task, logits_of, torch.stack(thetas), choice, source, ids[some])
+                for place, answer in zip(some.tolist(), scored, strict=True):
+                    answers[place] = answer
+    except (CoterieError, RuntimeError, IndexError, ValueError):  # one by one, so that it is named
+        return None
+    return answers
+
+
+def _only_task(calls: Sequence[ClientTasks]) -> Evaluate | None:
+    """The evaluation of the server's models that all these clients are asked for."""
+    task = calls[0].tasks[0] if calls and len(calls[0].tasks) == 1 else None
+    if not isinstance(task, Evaluate) or task.mixture or task.belongs or task.half is not None:
+        return None
+    same = all(call.tasks[0] is task for call in calls)
+    shared = (isinstance(model, All | Pick) and model.personal is None for model in task.models)
+    return task if same and all(shared) else None
+
+
+def _row(centers: Tensor, row: int) -> Tensor:
+    if not 0 <= row < len(centers):
+        raise CoterieError(f"the server picked row {row} of {len(centers)}", code="task-invalid")
+    return centers[row]
+
+
+def _portions_of(places: Tensor, source: Federation, ids: Tensor, task: Evaluate) -> Iterator[Tensor]:
+    """Clients whose samples make up one pass."""
+    lengths = source.rows(task.split).lengths[ids[places]]
+    part = (lengths.cumsum(0) - lengths) // SAMPLES
+    for number in part.unique():
+        yield places[part == number]
+
+
+def _evaluate(
+    networks: Networks,
+    task: Evaluate,
+    logits_of: LogitsOf,
+    thetas: Tensor,
+    choice: int | None,
+    source: Federation,
+    ids: Tensor,
+) -> Sequence[EvaluateAnswer | Exception]:
+    x, y, lengths = networks.placement.together(source, ids, task.split)
+    predicted, n = combined(logits_of(thetas, x), None, task.average, networks.loss), lengths.tolist()
+    return answers_of(
+        *(networks.loss, predicted, y, n),
+        *(lambda: [source.client(client).target for client in ids.tolist()], lambda: source.target_means[ids]),
+        choice,
+    )

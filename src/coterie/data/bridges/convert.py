@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.arrays import split_at_random
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.bridges.convert import (
     Ints,
     federation_of,

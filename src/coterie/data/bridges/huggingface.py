@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.bridges.convert import (
     Arrays,
     array_of,

@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import Subset, TensorDataset
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.bridges.convert import (
     Arrays,
     Ints,

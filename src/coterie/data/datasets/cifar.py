@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import CIFAR, CIFAR_100, CIFAR_BATCHES, CIFAR_FILES, CIFAR_PIXELS
 from coterie.data.download.cache import DatasetSpec, opened

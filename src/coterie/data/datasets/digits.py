@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.readers.checks import reading
 from coterie.data.scale import Scale

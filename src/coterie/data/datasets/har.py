@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.files import user_path
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import HAR, har_names
 from coterie.data.datasets.facts import HAR_ACTIVITIES as ACTIVITIES

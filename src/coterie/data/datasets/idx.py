@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import EMNIST_SPLITS, FASHION_MNIST, MNIST_FILES
 from coterie.data.download.cache import DatasetSpec, opened

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.files import user_path
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import FEMNIST_FILES, SENT140
 from coterie.data.download.cache import DatasetSpec, get

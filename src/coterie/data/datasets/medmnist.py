@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.datasets.facts import MEDMNIST_PARTS
 from coterie.data.download.cache import DatasetSpec, opened

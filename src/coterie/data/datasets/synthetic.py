@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT, ShareBelowOne
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
 from coterie.data.domain import Domain
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import Ints, held_out

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError
-from coterie.core.types import TestSplit
+from coterie.core.settings import TestSplit
 from coterie.data.dataset import Dataset
 from coterie.data.split_by_time import latest, many_held
 

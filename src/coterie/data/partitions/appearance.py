@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.corruptions import Corruption, Severity, corrupted
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import Bools, Floats, Pools, drawn, equal, floored, log_choice, log_gamma, short

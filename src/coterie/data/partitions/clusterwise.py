@@ -8,10 +8,9 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.registry import DATASETS, NO_CODE, Catalogue
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
 from coterie.data.federation import Federation

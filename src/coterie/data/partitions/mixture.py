@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, TypeAlias
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.domain import Domain
 from coterie.data.federation import Federation

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import counted
-from coterie.core.naming import client_name
-from coterie.core.types import STRICT, TestSplit
+from coterie.core.settings import STRICT, TestSplit, dataclass
+from coterie.core.text import client_name, counted
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import Pools

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.registry import NO_CODE, PARTITIONS, Catalogue
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
 from coterie.data.partitions.allocation import Ints

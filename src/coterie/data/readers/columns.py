@@ -14,7 +14,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.files import user_path
-from coterie.core.types import Kind
+from coterie.core.settings import Kind
 from coterie.data.cells import is_hole, number_in, time_in
 from coterie.data.labels import refuse_vectors, warn_of_amounts, warn_of_no_zero
 from coterie.data.scale import Scale

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
 from coterie.core.files import user_path
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.readers.checks import LARGEST, reading
 from coterie.data.readers.columns import IS_TEST, Column, class_names, outcome, owners

@@ -9,9 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from coterie.core.constructors import explained_call
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.types import Kind
+from coterie.core.settings import Kind, explained_call
 from coterie.data.cells import is_hole
 from coterie.data.column_reader import ColumnReader
 from coterie.data.dataset import Dataset

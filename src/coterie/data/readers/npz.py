@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT, Kind
+from coterie.core.settings import STRICT, Kind, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.encoding import Standardise
 from coterie.data.readers.checks import LARGEST, check_inflated, read_member, reading

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from pydantic import PositiveInt
 from torch import Tensor
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
-from coterie.core.types import STRICT, Kind
+from coterie.core.settings import STRICT, Kind, dataclass
+from coterie.core.text import counted
 from coterie.data.cells import as_cell, category
 from coterie.data.column_reader import ColumnReader
 from coterie.data.dataset import Dataset

@@ -12,9 +12,8 @@ from typing import IO, Any
 
 from pydantic import PositiveInt
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.cells import as_cell, number_in
 from coterie.data.readers.checks import LARGEST, check_inflated
 from coterie.data.readers.table import Read

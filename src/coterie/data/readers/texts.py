@@ -10,10 +10,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from coterie.core.constructors import dataclass
 from coterie.core.errors import CoterieError
-from coterie.core.pretrained.files import model_directory
-from coterie.core.types import STRICT
+from coterie.core.pretrained import model_directory
+from coterie.core.settings import STRICT, dataclass
 from coterie.data.dataset import Dataset
 from coterie.data.hashed_texts import hashed
 from coterie.data.readers.checks import reading

@@ -2,39 +2,282 @@
 
 Chunks of clients go to one actor per core. The tasks of a visit are put into Ray's store once, what clients keep
 travels with their chunk and comes back with the answers, and trained models stay where they are until they are needed
-(`ray_models`). A chunk that dies with its process or its machine is tried again elsewhere, client by client: a client's
+(`RayModels`). A chunk that dies with its process or its machine is tried again elsewhere, client by client: a client's
 work depends only on the visit, its data and what it keeps, so the result is the same on any worker.
+
+`RayModels` stay on the machines of the cluster: summed there, and transferred only if they must be.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
+import os
+import socket
 import sys
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from coterie.client.answers import FitAnswer, VisitResult
-from coterie.client.memory import Memory
-from coterie.core.compute import HOST, Compute
+from coterie.client.contract import FitAnswer, Memory, VisitResult
+from coterie.core.compute import AUTO, HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.naming import client_name
-from coterie.core.replies import Fitted
-from coterie.core.tasks import Fit
+from coterie.core.references import Ref
+from coterie.core.tasks import Fit, Fitted
+from coterie.core.text import client_name
 from coterie.data.federation import Federation
-from coterie.engines.chunks import CHUNKS_PER_WORKER, make_chunks
-from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, restrict
-from coterie.engines.ray.cluster import head_answers, join
-from coterie.engines.ray.models import NodeModels, RayModels
-from coterie.engines.ray.resources import ActorResources, on_gpus
+from coterie.engines.contract import CHUNKS_PER_WORKER, Missing, Outcome, ReplyBuilder, Visit, make_chunks, restrict
 from coterie.engines.ray.worker import Worker, buffers, sending
+from coterie.engines.screening import norms_of
+
+
+@dataclass(frozen=True)
+class ActorResources:
+    """What was asked for.
+
+    workers: actors; None for as many as the cluster has room for. cores: of this machine, if it is the cluster.
+    gpus: the share of a GPU that each actor has (0.25: four share one); None: a whole one where they compute on GPUs.
+    """
+
+    workers: int | None
+    cores: int
+    gpus: float | None = None
+
+    def most(self, cluster: Mapping[str, float], gpus: float) -> int:
+        """How many actors there should be, each with a core and so much of a GPU."""
+        if not gpus:
+            return self.workers or int(cluster.get("CPU", 0))
+        room = int(cluster.get("GPU", 0) / gpus)
+        return min(self.workers or int(cluster.get("CPU", 0)), room)
+
+
+def on_gpus(compute: Compute, share: float | None, cluster: Mapping[str, float]) -> tuple[Compute, float]:
+    """What actors compute with, and the share of a GPU that each has: 0 where they do not compute on GPUs.
+
+    They do if that is asked for or, with `auto`, if the cluster has GPUs. Ray shows each actor only the GPU that it has
+    given to it, so that it is `cuda` everywhere.
+    """
+    there = float(cluster.get("GPU", 0))
+    if ":" in compute.device or (share is not None and compute.device not in (AUTO, "cuda")):
+        raise CoterieError(
+            f"device: '{compute.device}' with engine.name=ray: Ray gives each process its GPU; write device=cuda and, "
+            "for a share of one, engine.num_gpus=0.5; or device=cpu alone",
+            code="config-conflict",
+        )
+    if compute.device == AUTO and share is None and not there:
+        return replace(compute, device="cpu"), 0.0
+    if compute.device not in (AUTO, "cuda"):
+        return compute, 0.0
+    gpus = 1.0 if share is None else share
+    if there < gpus:
+        raise CoterieError(
+            f"engine.num_gpus: each process is to have {gpus:g} of a GPU, and the Ray cluster has {there:g}; start its "
+            "machines with GPUs (ray start --num-gpus), or write device=cpu",
+            code="device-unavailable",
+        )
+    return replace(compute, device="cuda"), gpus
+
+
+ATTEMPTS, PAUSE = 3, 5.0  # attempts to reach the head, and seconds between two of them
+LOCAL = ("auto", None)  # the address in RAY_ADDRESS or, without one, a cluster on this machine alone
+
+
+def join(address: str | None, cpus: int) -> bool:
+    """Connect this process. Returns whether it was connected here, and so has to be disconnected afterwards."""
+    if importlib.util.find_spec("ray") is None:
+        raise CoterieError("engine.name=ray needs Ray: pip install 'coterie[ray]'", code="extra-missing")
+    where = os.environ.get("RAY_ADDRESS", "local") if address in LOCAL else str(address)
+    if "://" in where:
+        raise CoterieError(
+            f"engine.address: '{where}' is for use from outside; write the head's address, as in 10.0.0.1:6379, "
+            "and run on a machine of the cluster",
+            code="engine-unreachable",
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Devices stay visible to workers; Ray warns unless this is set.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if where == "local" and "ray" not in sys.modules:
+        # Ray's name for "no other machines": everything listens on 127.0.0.1 only.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_worker_niceness", "0")  # by default Ray's workers yield to everything else
+    import ray
+
+    if ray.is_initialized():
+        return False
+    if where != "local" and not _reachable(where):
+        raise CoterieError(
+            f"engine.address: no answer from {where}; is `ray start --head` running there?",
+            code="engine-unreachable",
+        )
+    alone = {"num_cpus": cpus, "include_dashboard": False} if where == "local" else {}
+    try:
+        ray.init(where, namespace="coterie", log_to_driver=False, logging_level=logging.CRITICAL, **alone)
+    except Exception as error:  # Ray raises many kinds of errors if there is no cluster or the token is wrong
+        raise CoterieError(_unreachable(where, error), code="engine-unreachable") from None
+    return True
+
+
+def _reachable(where: str) -> bool:
+    """Whether the port accepts connections: Ray would try for many minutes. An invalid address is left to Ray."""
+    host, colon, port = where.rpartition(":")
+    return head_answers(where) if colon and host and port.isdigit() else True
+
+
+def head_answers(head: str) -> bool:
+    """Whether the cluster's head still answers. Ray would wait a minute and then end the process."""
+    host, _, port = head.rpartition(":")
+    for attempt in range(ATTEMPTS):
+        time.sleep(PAUSE if attempt else 0)
+        try:
+            socket.create_connection((host, int(port)), timeout=PAUSE).close()
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _unreachable(where: str, error: Exception) -> str:
+    what = "no local Ray cluster could be started" if where == "local" else f"no Ray cluster at {where} lets us connect"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    why = f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+    hint = "" if where == "local" else " Is `ray start` running here too, with the same versions and the same token?"
+    return f"engine.address: {what} ({why}).{hint}"
+
+
+@dataclass(frozen=True, eq=False)
+class NodeModels:
+    """The models of some clients, as one object in a node's store."""
+
+    clients: tuple[int, ...]
+    node: str
+    models: Any  # a reference to a tensor (len(clients), P)
+
+
+class Carrier(Protocol):
+    """What the engine does for models that stay on their nodes."""
+
+    def combine(self, node: str, shares: Sequence[Tensor], models: Sequence[Any]) -> Any:
+        """A reference to the sum of share @ models, computed on that node; None where no worker is left on it."""
+
+
+class Measure(Protocol):
+    """How the engine has the updates measured on a node: a reference to their norms, None without a worker there."""
+
+    def __call__(self, node: str, ids: Tensor, choice: Tensor | None, models: Sequence[Any]) -> Any: ...
+
+
+class RayModels:
+    """The models (n, P) of a reply (see `RemoteModels`). What a dead node took with it is computed again."""
+
+    def __init__(
+        self,
+        ids: Tensor,
+        parts: Sequence[NodeModels],
+        row: tuple[int, torch.dtype],
+        carrier: Carrier,
+        again: Callable[[Iterable[tuple[int, ...]]], list[NodeModels]],
+        start: Ref,
+        measure: Measure,
+    ) -> None:
+        """start: what clients started from; measure: has the norms of their updates computed on a node."""
+        self._size, self.dtype = row
+        self._row = {client: row for row, client in enumerate(ids.tolist())}
+        self._parts, self._carrier, self._again = list(parts), carrier, again
+        self._ids, self._start, self._measure = ids, start, measure
+        self._here: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all models, wherever they are stored."""
+        return len(self) * self._size * self.dtype.itemsize
+
+    def combined(self, share: Tensor) -> Tensor:
+        """share (K, n) @ models: every node sums up its own, and only sums travel."""
+        import ray
+
+        if self._here is not None:
+            return share @ self._here
+        sums = []
+        for node, parts in self._nodes().items():
+            shares = [share[:, self._rows(part)] for part in parts]
+            sums.append(self._carrier.combine(node, shares, [part.models for part in parts]))
+        try:
+            found = None if any(one is None for one in sums) else ray.get(sums)
+        except ray.exceptions.RayError:
+            found = None
+        if found is None:  # a node was lost: the remaining models are gathered, the others computed again
+            return share @ self.gathered()
+        total = torch.zeros(len(share), self._size, dtype=torch.float64)
+        for used, rows in found:
+            total[used] += rows
+        return total.to(share.dtype)
+
+    def norms(self, choice: Tensor | None) -> Tensor:
+        """The norm of each update: every node measures its own, and only numbers travel."""
+        import ray
+
+        asked: list[Any] = []
+        rows: list[int] = []
+        for node, parts in self._nodes().items() if self._here is None else ():
+            mine = [row for part in parts for row in self._rows(part)]
+            chosen = None if choice is None else choice[mine]
+            asked.append(self._measure(node, self._ids[mine], chosen, [part.models for part in parts]))
+            rows += mine
+        try:
+            found = None if not asked or any(one is None for one in asked) else ray.get(asked)
+        except ray.exceptions.RayError:
+            found = None
+        if found is None:
+            return norms_of(self.gathered(), self._start, self._ids, choice)
+        out = torch.empty(len(self), dtype=torch.float64)
+        out[rows] = torch.cat([one.double() for one in found])
+        return out
+
+    def _nodes(self) -> dict[str, list[NodeModels]]:
+        nodes: dict[str, list[NodeModels]] = {}
+        for part in self._parts:
+            nodes.setdefault(part.node, []).append(part)
+        return nodes
+
+    def gathered(self) -> Tensor:
+        """All models, brought here once; the workers' machines may then forget them."""
+        if self._here is None:
+            here = torch.empty(len(self), self._size, dtype=self.dtype)
+            lost = [part for part in self._parts if not self._fetch(part, here)]
+            if lost:
+                found = self._again(part.clients for part in lost)
+                if not all(self._fetch(part, here) for part in found):
+                    raise CoterieError(
+                        "engine: models were lost with their node twice in a row; is the network down?",
+                        code="engine-lost",
+                    )
+            self._here, self._parts = here, []
+        return self._here
+
+    def _rows(self, part: NodeModels) -> list[int]:
+        return [self._row[client] for client in part.clients]
+
+    def _fetch(self, part: NodeModels, here: Tensor) -> bool:
+        import ray
+
+        try:
+            here[self._rows(part)] = ray.get(part.models)
+        except ray.exceptions.RayError:
+            return False
+        return True
+
 
 AHEAD = 2  # chunks an actor has at a time: one in progress, and the next
 TRIES = 3  # of a client whose process dies, and of an actor that does not start

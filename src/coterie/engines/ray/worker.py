@@ -19,10 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.client.answers import Answer, ClientTasks, FitAnswer, VisitResult
-from coterie.client.runner import TaskRunner
-from coterie.core.allocation.buffers import MODEL, BufferPool
-from coterie.core.allocation.heap import keep_memory
+from coterie.client.contract import Answer, ClientTasks, FitAnswer, VisitResult
+from coterie.client.visit import TaskRunner
+from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.codec import TYPES
 from coterie.core.compute import Compute, be_deterministic
 from coterie.core.model import Model

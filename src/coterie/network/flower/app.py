@@ -19,7 +19,7 @@ from torch import Tensor
 from coterie.core.codec import TYPES
 from coterie.core.compute import AUTO, Compute
 from coterie.core.errors import CoterieError
-from coterie.core.validation import settings_from
+from coterie.core.settings import settings_from
 from coterie.network.client_data import own_data
 from coterie.network.client_state import FROZEN, DirectoryStore, StateStore
 from coterie.network.config import read

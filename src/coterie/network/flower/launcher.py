@@ -17,8 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from coterie.core.processes import end_with_parent
-from coterie.core.termination import GRACE
+from coterie.core.processes import GRACE, end_with_parent
 from coterie.network.audit import AuditLog, Throttled, no_audit
 from coterie.network.connections import STRANGERS, Connections, Listener, bound, most_open, prompt
 from coterie.network.flower import internals

@@ -24,8 +24,7 @@ from typing import Any
 import httpx
 
 from coterie.core.errors import CoterieError
-from coterie.core.processes import ATTENDED
-from coterie.core.termination import GRACE, end
+from coterie.core.processes import ATTENDED, GRACE, end
 from coterie.network.flower.internals import (
     AcquireTaskRequest,
     RetryInvoker,

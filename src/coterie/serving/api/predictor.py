@@ -11,9 +11,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor, nn
 
-from coterie.core.ensemble import Ensemble, combined
-from coterie.core.model import Model
-from coterie.core.replica import Replica, channels_last
+from coterie.core.model import Ensemble, Model, Replica, channels_last, combined
 
 FEW = 64  # samples, of which even images are one batch
 

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.core.clients import NamesData, number_of
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
+from coterie.core.tables import NamesData, number_of
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from coterie.core.compute import cores
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import cores
 from coterie.serving.api import answers
 from coterie.serving.api.bodies import read_body
 from coterie.serving.api.limits import Limits

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from coterie.core.ensemble import Ensemble
+from coterie.core.model import Ensemble
 from coterie.core.registry import METHODS, MODELS, Catalogue
 from coterie.core.version import __version__
 from coterie.data.encoding import TableScale

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.hardware import one_thread
 from coterie.data.encoding import TableScale
 from coterie.serving.export.formats import Reader
 from coterie.serving.export.selection import Selected

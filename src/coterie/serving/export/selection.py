@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from coterie.core.adapters import merge
-from coterie.core.clients import number_of
 from coterie.core.errors import CoterieError
 from coterie.core.objective import AnyLoss
+from coterie.core.parts import merge
 from coterie.core.references import Mix, Own, walk
+from coterie.core.tables import number_of
 from coterie.data.encoding import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale

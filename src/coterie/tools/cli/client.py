@@ -68,8 +68,8 @@ def client(
     place = state or Path(f"coterie-{who}")
 
     from coterie.core.compute import Compute
-    from coterie.core.termination import by_sigterm, exit_code
-    from coterie.core.validation import settings_from
+    from coterie.core.processes import by_sigterm, exit_code
+    from coterie.core.settings import settings_from
     from coterie.network.certificates import private_files
     from coterie.network.client_data import own_data
     from coterie.network.client_state import DirectoryStore

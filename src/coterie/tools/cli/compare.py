@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import decimals, fixed, listing
+from coterie.core.text import decimals, fixed, listing
 from coterie.tools.cli.options import AsJson, Trust
 from coterie.tools.experiments import runner
 from coterie.training.trust import named_code
@@ -57,7 +57,7 @@ def compare(
     """
     from rich.console import Console
 
-    from coterie.core.hardware import cores
+    from coterie.core.compute import cores
     from coterie.core.registry import Consent
     from coterie.tools.experiments.grid import plan, state_of
     from coterie.training.config import split_words

@@ -20,9 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.table import Table
 from rich.text import Text
 
-from coterie.core.formatting import short
 from coterie.core.metrics import Summary
-from coterie.core.replies import Evaluated
+from coterie.core.tasks import Evaluated
+from coterie.core.text import short
 from coterie.tools.cli.pace import Pace as Pace
 from coterie.tools.cli.pace import clock as clock
 from coterie.training.events import Event, Listener, RoundDone, RunStarted

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:
-    from coterie.training.explanation import Explanation
+    from coterie.insight.explain import Explanation
 
 
 def explain(

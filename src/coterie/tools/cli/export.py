@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.core.naming import as_written
+from coterie.core.text import as_written
 from coterie.tools.cli.options import AsJson, Trust
 
 

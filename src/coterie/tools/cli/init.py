@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 
 if TYPE_CHECKING:
     from coterie.tools.setup.facts import File

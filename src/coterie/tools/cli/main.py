@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
-from coterie.core.processes import end_with_parent, import_from_here_last
-from coterie.core.termination import exit_code, interruptible
+from coterie.core.processes import end_with_parent, exit_code, import_from_here_last, interruptible
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     bench,
     certs,
     client,
     compare,
-    dashboard,
     data,
     explain,
     init,
@@ -159,7 +157,7 @@ for command in (
     *(placing.clusters, placing.assign, placing.predict),
     *(watch, export_model.export, forget),
     *(compare.compare, sweep.sweep, report.report),
-    *(dashboard.dashboard, http_api.api),
+    *(report.dashboard, http_api.api),
     *(server.server, client.client, certs.certs),
 ):
     app.command()(command)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coterie.core.errors import CoterieError
-from coterie.core.formatting import counted
-from coterie.core.naming import as_written
+from coterie.core.text import as_written, counted
 from coterie.tools.cli.options import AsJson, Trust
 
 if TYPE_CHECKING:

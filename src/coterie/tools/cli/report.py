@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,46 @@ from coterie.core.errors import CoterieError
 
 if TYPE_CHECKING:
     from coterie.tools.report.record import RunRecord
+
+
+def dashboard(
+    directory: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+    host: Annotated[str, typer.Option(help="The address to listen at; only this machine unless told otherwise.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")] = 8050,
+) -> None:
+    """Watch and compare the runs of a directory in a browser, live.
+
+    Example: coterie dashboard runs --port 8051
+    """
+    if not directory.is_dir():
+        raise CoterieError(
+            f"{directory}: {'a file' if directory.exists() else 'no such directory'}; "
+            "write where your runs are: coterie dashboard DIR",
+            code="run-not-found",
+        )
+    try:
+        import jinja2  # noqa: F401
+        import plotly  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise CoterieError(
+            f"coterie dashboard needs {error.name}: pip install 'coterie[dashboard]'", code="extra-missing"
+        ) from None
+    from coterie.serving.address import address_of, is_local, listen
+    from coterie.tools.report import live
+
+    sock = listen(host, port)
+    if not is_local(host):
+        sys.stderr.write(
+            f"warning: --host {host} lets other machines read all that is in {directory}; there is no password\n"
+        )
+    sys.stderr.write(f"dashboard of {directory}: {address_of(sock, host)} (end it with Ctrl-C)\n")
+    sys.stderr.flush()
+    live.serve(directory, sock, host)
+    sys.stderr.write("\n")
 
 
 class Ending(StrEnum):
@@ -34,6 +75,9 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write every figure there too; needs a Chrome or Chromium.")
     ] = None,
+    cdn: Annotated[
+        bool, typer.Option("--cdn", help="A small file that loads its plotting library from cdn.plot.ly when opened.")
+    ] = False,
     format_: Annotated[
         list[Ending] | None, typer.Option("--format", help="Of those figures; PNG and SVG when not given.")
     ] = None,
@@ -48,7 +92,7 @@ def report(
         raise CoterieError("--format is for figures: write --figures DIR as well", code="option-conflict")
     records = read_all(runs)
     page = out or (records[0].path / "report.html" if len(records) == 1 else Path("report.html"))
-    write_page(page, render(records, lambda name: _say(f"drawing {name}")))
+    write_page(page, render(records, lambda name: _say(f"drawing {name}"), "cdn" if cdn else "inside"))
     typer.echo(str(page))
     if figures is not None:
         from coterie.tools.report.export import files_of, write_figures

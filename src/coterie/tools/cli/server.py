@@ -79,7 +79,7 @@ def _inspect(
 ) -> None:
     from rich.console import Console
 
-    from coterie.core.termination import by_sigterm
+    from coterie.core.processes import by_sigterm
     from coterie.network.flower.superlink import ServerEndpoint, serve_inspection
     from coterie.tools.cli.inspect import command, show
 
@@ -109,7 +109,7 @@ def _run(
 
     from rich.console import Console
 
-    from coterie.core.termination import exit_code, interruptible
+    from coterie.core.processes import exit_code, interruptible
     from coterie.network.certificates import private_files
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.tools.cli import console

@@ -207,7 +207,7 @@ def _picture(study: Study, stderr: Console) -> Path | None:
     """OUT/importance.html, one file with all it needs; None, and a word about it, where it cannot be drawn."""
     try:
         from coterie.tools.cli.report import write_page
-        from coterie.tools.report.importance import importance_page
+        from coterie.tools.report.page import importance_page
 
         file = study.out / "importance.html"
         write_page(file, importance_page(study.importance(), study.task.metric, len(study.trials())))

@@ -17,10 +17,9 @@ from typing import Any, Literal
 import yaml
 
 from coterie.core.errors import CoterieError
-from coterie.core.fairness import AgainstLocal
-from coterie.core.metrics import Summary
+from coterie.core.metrics import AgainstLocal, Summary
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
-from coterie.tools.report.fairness import LOCAL, beside_directory, circumstances
+from coterie.tools.report.ranking import LOCAL, beside_directory, circumstances
 from coterie.training import run_warnings
 from coterie.training.build import build_method, resolved
 from coterie.training.config import NAMED, RunConfig, Tree, read, read_file

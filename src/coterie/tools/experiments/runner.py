@@ -22,8 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from coterie.core.errors import CoterieError, of_the_machine
-from coterie.core.processes import import_from_here_last
-from coterie.core.termination import by_sigterm, end, exit_code
+from coterie.core.processes import by_sigterm, end, exit_code, import_from_here_last
 
 Job = TypeVar("Job")
 Request: TypeAlias = Mapping[str, Any]  # JSON: `kind` is a key of KINDS, the rest are that function's arguments
@@ -103,7 +102,7 @@ class _Process:
     """A process with one thread, which shares the cores with `at_once` others, itself included."""
 
     def __init__(self, answers: SimpleQueue[tuple[_Process, str | None]], at_once: int) -> None:
-        from coterie.core.hardware import CORES, cores  # which imports torch
+        from coterie.core.compute import CORES, cores  # which imports torch
 
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         share = {CORES: str(max(1, cores() // at_once))}

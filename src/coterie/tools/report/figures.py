@@ -7,12 +7,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from coterie.tools.report.figures_clusters import confusion, mixtures
-from coterie.tools.report.figures_cost import Reason, missing, missing_reasons, seconds, traffic
-from coterie.tools.report.figures_curves import agreement, heterogeneity, score
-from coterie.tools.report.figures_models import center_similarity, client_similarity, model_map
-from coterie.tools.report.figures_movement import moves, sizes
-from coterie.tools.report.figures_privacy import epsilon, epsilon_of_clients
+from coterie.tools.report.figures_clusters import (
+    center_similarity,
+    client_similarity,
+    confusion,
+    mixtures,
+    model_map,
+    moves,
+    sizes,
+)
+from coterie.tools.report.figures_rounds import (
+    Reason,
+    agreement,
+    epsilon,
+    epsilon_of_clients,
+    heterogeneity,
+    missing,
+    missing_reasons,
+    score,
+    seconds,
+    traffic,
+)
 from coterie.tools.report.figures_runs import compare_curves, compare_sizes, final_scores
 from coterie.tools.report.figures_style import Theme, template, words
 from coterie.tools.report.ranking import Group, group

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from coterie.insight.inspect import Inspection, Place, answer, compared
+from coterie.tools.report.figures import Picture
 from coterie.tools.report.figures_style import OTHERS, Theme, bar_marker, blank, colour, percent, plain, thin
+from coterie.tools.report.page import Head, Page, Section, Table, clipped
 from coterie.tools.report.reading import Floats
-from coterie.training.inspection import Inspection
 
+CLIENTS = 500  # in the table, the least certain first
 LABELLED = 60  # clients up to which the dendrogram names each
 
 
@@ -128,3 +132,45 @@ def _layout(found: Inspection) -> tuple[Floats, dict[int, list[tuple[Sequence[fl
         lines.setdefault(cluster, []).append(((at[i], at[i], at[j], at[j]), (height[i], top, top, height[j])))
         at[i], height[i] = (at[i] + at[j]) / 2, top
     return x, lines
+
+
+def render(found: Inspection, commands: Sequence[str]) -> str:
+    """An inspection as one HTML file: the answer, the figures, and a table of the clients."""
+    head, *rest = answer(found)
+    page = Page(head, Head(lines=rest))
+    told = [(line, advice.reason) for line, advice in zip(commands, found.advice, strict=True)]
+    pictures = (
+        Picture("dendrogram", "Clusters", dendrogram(found)),
+        Picture("risk", "Clusters", risk_curve(found)),
+        Picture("certainty", "Clusters", certainty(found)),
+    )
+    page.sections += [
+        Section("What follows", "what-follows", commands=told),
+        Section("Clusters", "clusters", charts=[page.chart("clusters", picture) for picture in pictures]),
+    ]
+    lines = [clipped(line) for line in compared(found)]
+    if lines:
+        page.sections.append(Section("What distinguishes the clusters", "what-distinguishes-the-clusters", lines=lines))
+    page.sections.append(Section("Clients", "clients", table=_clients(found)))
+    return page.html()
+
+
+def _clients(found: Inspection) -> Table:
+    numbers = ("cluster", "samples", "margin", "next cluster")
+    order = sorted(found.places, key=lambda place: (math.inf if place.margin is None else place.margin, place.client))
+    rows = [_row(place) for place in order[:CLIENTS]]
+    more = f"; {len(order) - CLIENTS} clearer ones are left out" if len(order) > CLIENTS else ""
+    caption = f"The least certain first; margins are in deviations of a client's noise{more}"
+    return Table(caption, ["client", *numbers, "kind"], rows, frozenset(numbers))
+
+
+def _row(place: Place) -> list[str]:
+    kinds = {"alone": place.alone, "doubtful": place.doubtful, "typical": place.typical}
+    return [
+        clipped(place.client if place.name is None else place.name, 120),
+        str(place.cluster),
+        f"{place.samples:,}",
+        "-" if place.margin is None else f"{place.margin:.1f}",
+        "-" if place.runner_up is None else str(place.runner_up),
+        ", ".join(kind for kind, is_ in kinds.items() if is_),
+    ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from coterie.core.formatting import listing
-from coterie.tools.report.figures_curves import LOG, NAMES, Score, spans_decades
+from coterie.core.text import listing
+from coterie.tools.report.figures_rounds import LOG, NAMES, Score, spans_decades
 from coterie.tools.report.figures_style import (
     OTHERS,
     Theme,
@@ -210,3 +210,29 @@ def _distinct(labels: list[str]) -> list[str]:
 
 def _ordinal(number: int) -> str:
     return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(number, 'th')}"
+
+
+def importance(shares: Mapping[str, float], metric: str, theme: Theme = "light") -> Any:
+    """A bar per key, the most important on top."""
+    told = listing([f"{key} {percent(share)}" for key, share in shares.items()])
+    figure = blank(
+        f"How much each key matters to {metric}",
+        "importance (% of what the keys explain)",
+        "",
+        f"Of the differences in {metric} that the keys explain: {told}.",
+        theme,
+        height=140 + 40 * len(shares),
+    )
+    figure.add_bar(
+        orientation="h",
+        y=[plain(key, 40) for key in shares],
+        x=list(shares.values()),
+        marker=bar_marker(0),
+        texttemplate="%{x:.0%}",
+        textposition="auto",
+        hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+    )
+    figure.update_xaxes(tickformat=".0%", rangemode="tozero")
+    figure.update_yaxes(type="category", autorange="reversed")
+    figure.update_layout(bargap=0.3)
+    return figure

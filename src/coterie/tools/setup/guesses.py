@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.formatting import counted
+from coterie.core.text import counted
 from coterie.tools.setup.facts import Column, File
 
 # Words in the name of a column, the likeliest first.

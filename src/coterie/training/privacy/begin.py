@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model
+from coterie.core.tables import Clients
 from coterie.data.federation import Federation
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.privacy.plan import PrivacyPlan, budget, plan

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from coterie.core.client_table import ByClient
-from coterie.core.constructors import explained
 from coterie.core.errors import CoterieError
+from coterie.core.settings import explained
+from coterie.core.tables import ByClient
 from coterie.training.privacy.plan import PrivacyPlan
 
 

@@ -18,8 +18,7 @@ from torch.nn import functional
 from coterie.core.aggregation import Aggregator
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.references import Ref, length_of, starts_of, vectors_of, walk
-from coterie.core.replies import Described, Fitted, Reply, Scored
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, Reply, Score, Scored, Task
 from coterie.training.ask import RoundAsk
 from coterie.training.privacy.ledger import Ledger
 from coterie.training.privacy.mechanisms import clipped, lifted, noise, noisy_sketches

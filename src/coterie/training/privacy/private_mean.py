@@ -12,7 +12,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.references import starts_of
-from coterie.core.replies import Fitted
+from coterie.core.tasks import Fitted
 from coterie.training.privacy.mechanisms import clipped_sums, noise
 from coterie.training.privacy.plan import PrivacyPlan
 from coterie.training.privacy.sealed import SealedModels

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.core.clients import Clients
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
+from coterie.core.tables import Clients
 from coterie.data.federation import Federation
 from coterie.training.config import read_file
 from coterie.training.events import RoundDone

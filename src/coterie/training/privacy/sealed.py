@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coterie.core.errors import CoterieError
-from coterie.core.replies import RemoteModels
+from coterie.core.tasks import RemoteModels
 
 if TYPE_CHECKING:
     from coterie.training.privacy.private_mean import PrivateMean

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
-from coterie.core.constructors import dataclass
-from coterie.core.types import STRICT
+from coterie.core.settings import STRICT, dataclass
 
 MOST = 1e6  # of noise and clip: beyond it, what is released is no model any more
 LONGEST = 65_536  # numbers of a sketch: every client's gets noise, and is kept in memory
