@@ -38,7 +38,7 @@ EXTRAS = {
     "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "core/pretrained.py": {"torchvision", "transformers"},
-    "tools/cli/api.py": {"serve"},
+    "tools/cli/serving.py": {"serve"},
     "tools/report/live.py": {"report", "dashboard"},
     "tools/cli/report.py": {"report", "dashboard"},
     "tools/experiments": {"sweep"},

@@ -117,7 +117,7 @@ class Catalogue:
         """An object of this name with these parameters, validated."""
         from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-        from coterie.core.settings import explain, instead_of
+        from coterie.core.settings import explain, instead_of, unknown_key
 
         made = self.find(name, consent)
         components: Mapping[str, Catalogue] = getattr(made, "components", {})
@@ -136,9 +136,8 @@ class Catalogue:
                 instead = instead_of(made.__name__, key, params[key], self.kind)
                 if instead is not None:
                     raise CoterieError(f"{self.kind}.{key}: {instead}", code="config-unknown-key")
-                raise CoterieError(
-                    f"{self.kind}.{key}: unknown key.{suggest(key, [*known, 'name'])}", code="config-unknown-key"
-                )
+                said = unknown_key(made, key, [*known, "name"], prefix=f"{self.kind}.")
+                raise CoterieError(f"{self.kind}.{key}: {said}", code="config-unknown-key")
             return made(**params)
         except ValidationError as error:
             raise explain(error, self.kind, made) from None

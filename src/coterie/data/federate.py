@@ -46,9 +46,9 @@ def federate(
 ) -> Federation:
     """A federation of a data set, spread over clients.
 
-    data: a name (`coterie data list`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
-    partition: a name (`coterie partitions`) or an object such as coterie.data.Rotated(clients=400). None: one client
-    per owner, where the data says whose its samples are; generated data has clients of its own.
+    data: a name (`coterie list data`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
+    partition: a name (`coterie list partitions`) or an object such as coterie.data.Rotated(clients=400). None: one
+    client per owner, where the data says whose its samples are; generated data has clients of its own.
     drift: how the clients' data changes in the course of a run: coterie.data.Drift(kind="sudden", at=5), or its kind.
     """
     made = _federated(data, partition, seed)

@@ -89,7 +89,7 @@ def columns_of(result: Result[Any], chosen: Selected) -> tuple[str, ...] | None:
 
 
 def registered_name(catalogue: Catalogue, thing: object) -> str:
-    """As `coterie methods` lists it; a user's own has the name of its class."""
+    """As `coterie list methods` lists it; a user's own has the name of its class."""
     place = f"{type(thing).__module__}:{type(thing).__qualname__}"
     return next((name for name, home in catalogue.places.items() if home == place), type(thing).__name__)
 

@@ -20,34 +20,11 @@ if TYPE_CHECKING:
     from coterie.data.download.sources import Progress
     from coterie.data.download.specs import DatasetSpec
 
-app = typer.Typer(help="Data sets: list them, get one, info about one, show a federation of it.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: get one, info about one, show a federation of it.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
-Name = Annotated[str, typer.Argument(help="A data set of `coterie data list`.")]
+Name = Annotated[str, typer.Argument(help="A data set of `coterie list data`.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Its parameters.")]
-
-
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """What there is, and what is already here."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from coterie.core.registry import DATASETS
-
-    rows = [(entry, state(entry.name)) for entry in DATASETS.entries()]
-    if as_json:
-        _print_json([{"name": e.name, "summary": e.summary, "paper": e.paper, "state": s} for e, s in rows])
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("here?", no_wrap=True)
-    for entry, here in rows:
-        table.add_row(entry.name, escape(entry.summary), here)
-    Console().print(table)
 
 
 @app.command()
