@@ -17,9 +17,7 @@ from coterie.engines.contract import Missing, WaitsForClients, arithmetic, devic
 from coterie.engines.screening import Outlier, outlier
 from coterie.training.adversaries import hostile_clients, report
 from coterie.training.assembly import Run
-from coterie.training.commonest import commonest
 from coterie.training.diagnostics import diagnose, models_of, training
-from coterie.training.divergence import diverged, mostly_diverged
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.evaluation import (
     Evaluation,
@@ -36,9 +34,9 @@ from coterie.training.privacy.begin import ledger_of
 from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.result import Result
 from coterie.training.round import RoundOutcome, do_round, wait_for_clients
-from coterie.training.run_warnings import warnings_of
 from coterie.training.sampling import ClientSampler, available, roster_at
 from coterie.training.serves import serving_model
+from coterie.training.warnings import commonest, diverged, mostly_diverged, warnings_of
 
 State = TypeVar("State")
 
@@ -84,9 +82,7 @@ def train(run: Run[State]) -> Result[State]:
                     raise
                 suspect = suspects[-1] if suspects else None
                 noisy = run.privacy is not None and run.privacy.noise > 0
-                raise diverged(
-                    *(error.round, lost, run.clients, run.method, run.model, run.settings.seed, suspect, noisy)
-                ) from None
+                raise diverged(error.round, lost, run.clients, run.method, suspect, noisy) from None
     except BaseException as error:  # an interrupt too: the run directory says how the run ended
         if run.directory is not None:
             run.directory.leave(error)

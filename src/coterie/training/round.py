@@ -19,12 +19,12 @@ from coterie.core.tables import Cohort
 from coterie.core.tasks import Fit, Fitted
 from coterie.engines.contract import Engine, WaitsForClients
 from coterie.training.ask import RoundAsk
-from coterie.training.divergence import mostly_diverged
 from coterie.training.events import RoundDone
 from coterie.training.job import Job
 from coterie.training.privacy.ledger import BudgetSpentError, Ledger
 from coterie.training.privacy.private_ask import PrivateAsk
 from coterie.training.sampling import ClientSampler, roster_at
+from coterie.training.warnings import mostly_diverged
 
 State = TypeVar("State")
 

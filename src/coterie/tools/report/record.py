@@ -22,7 +22,7 @@ from coterie.tools.report.reading import Floats, Ints
 from coterie.training import round_format
 from coterie.training import status as run_status
 from coterie.training.adversaries import told
-from coterie.training.following import recorded
+from coterie.training.drift_scores import recorded
 
 
 @dataclass(frozen=True)
