@@ -161,7 +161,7 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
 
     engine = Sequential(result.model, result.federation)
     engine.memory = result.memory
-    return RoundAsk(engine, ids, result.settings.seed, round_, keep=False)
+    return RoundAsk(engine, ids, result.settings.seed, round_, kind="probe")
 
 
 def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:

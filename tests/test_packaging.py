@@ -35,7 +35,7 @@ EXTRAS = {
     "serving/export": {"onnx"},
     "serving/row_files.py": {"parquet"},
     "serving/table_files.py": {"parquet"},
-    "training/privacy/accountant.py": {"privacy"},
+    "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "core/pretrained.py": {"torchvision", "transformers"},
     "tools/cli/api.py": {"serve"},

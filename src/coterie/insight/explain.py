@@ -213,7 +213,7 @@ def _losses(result: Result[Any], federation: Federation, score: Score, client: i
     ids = torch.tensor(sorted({client, *known[::step]}))
     engine = Sequential(result.model, federation)
     engine.memory = result.memory  # a section that stays with clients; only read, as nothing is kept
-    ask = RoundAsk(engine, ids, result.settings.seed, 0, keep=False)
+    ask = RoundAsk(engine, ids, result.settings.seed, 0, kind="probe")
     with one_thread():
         reply: Scored = ask(score)
     if client not in reply.ids:

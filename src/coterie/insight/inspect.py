@@ -196,7 +196,7 @@ def inspect_clients(
             CoterieWarning,
             stacklevel=2,
         )
-    ask = RoundAsk(job.engine, asked, job.settings.seed, 0, keep=False, names=clients.names)
+    ask = RoundAsk(job.stack, asked, job.settings.seed, 0, kind="probe", names=clients.names)
     start = All(job.model.init(generator(job.settings.seed, Purpose.INIT)))
     local = local if local.lr != "auto" else local_of(job.method)  # with the rate that was found when it was assembled
     replies: list[Fitted] = ask(_tasks(start, local, steps, min(SKETCH, job.model.parameters)))

@@ -325,7 +325,7 @@ def admit(
     roster = Roster(ids, newcomers.roster.n)
     engine = Sequential(result.model, behind, runner)
     done = result.settings.rounds
-    ask: Any = RoundAsk(engine, ids, result.settings.seed, done, keep=False)
+    ask: Any = RoundAsk(engine, ids, result.settings.seed, done, kind="probe")
     state = result.state
     with one_thread():
         rng = generator(result.settings.seed, Purpose.METHOD, done, 0)

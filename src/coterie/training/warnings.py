@@ -25,7 +25,8 @@ from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.screening import SMALLEST, Outlier
+from coterie.engines.updates import SMALLEST
+from coterie.layers.screening import Outlier
 from coterie.training.checks import SPLITS
 from coterie.training.drift_scores import changes_in
 from coterie.training.evaluation import ScoredSplit, client_weights
@@ -107,7 +108,6 @@ def warnings_of(
         _overfits(history, clients),
         _collapsed(method, summary),
         _left_behind(history, clients),
-        _below_the_floor(history),
         _never_changed(history, clients),
         _undecided(state),
     ]
@@ -128,20 +128,6 @@ def _never_changed(history: Sequence[RoundDone], clients: Clients) -> str | None
     return (
         f"the data was to change in round {changes[0]} first (data.drift.at), and the run ended after round {done}: "
         "nothing has changed in it"
-    )
-
-
-def _below_the_floor(history: Sequence[RoundDone]) -> str | None:
-    """Where clusters were too small for the robust rule that was asked for."""
-    small = [event for event in history if event.defence is not None and event.defence.small]
-    if not small:
-        return None
-    last = small[-1].defence
-    assert last is not None
-    many = max(members for _, members in last.small)
-    return (
-        f"aggregator: in {len(small)} of {len(history)} rounds there were clusters below aggregator.floor (in the last "
-        f"of them of up to {many} clients): their updates were clipped and averaged, which protects them less"
     )
 
 

@@ -23,10 +23,10 @@ from rich.text import Text
 from coterie.core.metrics import Summary
 from coterie.core.tasks import Evaluated
 from coterie.core.text import short
+from coterie.layers.privacy import Spent, words
 from coterie.tools.cli.pace import Pace as Pace
 from coterie.tools.cli.pace import clock as clock
 from coterie.training.events import Event, Listener, RoundDone, RunStarted
-from coterie.training.privacy.ledger import Spent, words
 from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, own_scores, own_values, percent, worst
 
 SHOWN = 10  # clusters in the live table

@@ -1,6 +1,5 @@
-"""Which updates the server accepts: one far larger than the cohort's median is rejected, and its client is named.
+"""What is measured of clients' updates: norms, and which are far too long. And replies without some of the clients.
 
-An update is rejected when its norm exceeds `update_bound` times the median norm. Two things keep honest clients safe.
 The norm of an update grows like the square root of the number of local steps, so a client that makes more steps than
 the median is allowed that much more. And updates shrink as training converges, while a client with new data still has
 far to go: the median is the largest of any round so far. Where the server does not know the start (a client's own
@@ -24,76 +23,7 @@ from coterie.engines.contract import Missing
 
 SMALLEST = 5  # replies; with fewer, the median means little
 MORE_STEPS = 100.0  # times the median's, at most: over a network they follow from what a client says it has
-STANDS_OUT = 1e3  # times the next largest update: no client gets so far ahead by its data alone
 CHUNK = 1 << 21  # numbers that are subtracted at a time
-
-
-@dataclass(frozen=True)
-class Screened:
-    """Whose updates were rejected and why, and the median norm of a visit's updates (None where none was measured)."""
-
-    rejected: tuple[Missing, ...] = ()
-    median: float | None = None
-    measured: Mapping[int, Tensor] = field(
-        default_factory=dict, compare=False
-    )  # by place of the reply: the norms, before rejection
-
-
-def screen(
-    tasks: Sequence[Task],
-    replies: Sequence[Reply],
-    bound: float,
-    scale: float,
-    option: str = "update_bound",
-    measured: Mapping[int, Tensor] | None = None,
-) -> Screened:
-    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
-
-    option: what sets the bound, for messages. measured: norms of these replies that are known already.
-    """
-    rejected: dict[int, Missing] = {}
-    medians: list[float] = []
-    found = dict(measured or {})
-    for place, (task, reply) in enumerate(zip(tasks, replies, strict=True)) if bound else ():
-        if not isinstance(task, Fit) or not isinstance(reply, Fitted):
-            continue
-        if reply.sent is None or len(reply.ids) < SMALLEST:
-            continue
-        lengths = found[place] = found[place] if place in found else norms(task, reply)
-        known = start_known(task.start)
-        median = float(lengths.nanmedian())
-        if known:
-            medians.append(median)
-        least = max(scale if known else 0.0, median) or _size_of(task.start)
-        if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
-            continue
-        allowed = bound * least * more_steps(task, reply.n)
-        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
-            client = int(reply.ids[i])
-            rejected[client] = Missing(client, _why(float(lengths[i]), least, bound, known, option))
-    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None), found)
-
-
-@dataclass(frozen=True)
-class Outlier:
-    """A client whose update was far larger than that of anybody else, in a round that was not screened."""
-
-    client: int
-    times: float  # the largest of the others
-
-
-def outlier(fits: Sequence[tuple[Fit, Fitted]], bound: float) -> Outlier | None:
-    """Who stands out among replies that `screen` does not compare: they are too few for a median, or bound is 0."""
-    found: list[Outlier] = []
-    for task, reply in fits:
-        if reply.sent is None or len(reply.ids) < 2 or (bound and len(reply.ids) >= SMALLEST):
-            continue
-        lengths = norms(task, reply)
-        lengths = torch.where(lengths.isfinite(), lengths, torch.inf)
-        (first, second), (row, _) = lengths.topk(2)
-        if float(second) > 0 and float(first) > STANDS_OUT * float(second):
-            found.append(Outlier(int(reply.ids[row]), float(first / second)))
-    return max(found, key=lambda one: one.times, default=None)
 
 
 def without(reply: Reply, clients: Sequence[int]) -> Reply:
@@ -147,9 +77,6 @@ class SelectedModels:
         return self._whole.norms(wide)[self._rows]
 
 
-# ------------------------------------------------------------------------------------------------------------- norms
-
-
 def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> Tensor:
     """The norm of each client's update (n,), or of its model (n, P) where the server does not know the start."""
     if not len(models):
@@ -165,18 +92,18 @@ def norms_of(models: Tensor, start: Ref, ids: Tensor, choice: Tensor | None) -> 
 
 
 def norms(task: Fit, reply: Fitted) -> Tensor:
-    """The norm of each update of a reply, computed where its models are."""
+    """The norm of each update of a reply, computed where its models are, and once for each reply."""
+    measured: tuple[Fit, Tensor] | None = reply.__dict__.get("_norms")
+    if measured is not None and measured[0] is task:
+        return measured[1]
     sent = reply.sent
     if isinstance(sent, Tensor):
-        return norms_of(sent, task.start, reply.ids, reply.choice).double()
-    assert sent is not None
-    return sent.norms(reply.choice).double()
-
-
-def _size_of(start: Ref) -> float:
-    """The norm of what clients start from: the scale to compare with if most did not move at all."""
-    vectors = None if isinstance(start, Estimated) else vectors_of(start)
-    return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
+        lengths = norms_of(sent, task.start, reply.ids, reply.choice).double()
+    else:
+        assert sent is not None
+        lengths = sent.norms(reply.choice).double()
+    reply.__dict__["_norms"] = task, lengths
+    return lengths
 
 
 def more_steps(task: Fit, n: Tensor) -> Tensor:
@@ -186,6 +113,58 @@ def more_steps(task: Fit, n: Tensor) -> Tensor:
         return torch.ones(len(n), dtype=torch.float64)
     steps = (n.double() / local.batch).ceil()
     return (steps / steps.median()).clamp(1, MORE_STEPS).sqrt()
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Whose updates were rejected and why, and the median norm of a visit's updates (None where none was measured)."""
+
+    rejected: tuple[Missing, ...] = ()
+    median: float | None = None
+    measured: Mapping[int, Tensor] = field(
+        default_factory=dict, compare=False
+    )  # by place of the reply: the norms, before rejection
+
+
+def screen(
+    tasks: Sequence[Task],
+    replies: Sequence[Reply],
+    bound: float,
+    scale: float,
+    option: str = "update_bound",
+) -> Screened:
+    """Compare the norms of a visit's updates. bound: 0 for no bound; scale: the largest median of earlier rounds.
+
+    option: what sets the bound, for messages.
+    """
+    rejected: dict[int, Missing] = {}
+    medians: list[float] = []
+    found: dict[int, Tensor] = {}
+    for place, (task, reply) in enumerate(zip(tasks, replies, strict=True)) if bound else ():
+        if not isinstance(task, Fit) or not isinstance(reply, Fitted):
+            continue
+        if reply.sent is None or len(reply.ids) < SMALLEST:
+            continue
+        lengths = found[place] = norms(task, reply)
+        known = start_known(task.start)
+        median = float(lengths.nanmedian())
+        if known:
+            medians.append(median)
+        least = max(scale if known else 0.0, median) or _size_of(task.start)
+        if not least or not math.isfinite(least):  # most have diverged: none can be called an outlier
+            continue
+        allowed = bound * least * more_steps(task, reply.n)
+        for i in torch.nonzero(~(lengths <= allowed))[:, 0].tolist():
+            client = int(reply.ids[i])
+            why = _why(float(lengths[i]), least, bound, known, option)
+            rejected[client] = Missing(client, why, rejected=True)
+    return Screened(tuple(rejected[c] for c in sorted(rejected)), max(medians, default=None), found)
+
+
+def _size_of(start: Ref) -> float:
+    """The norm of what clients start from: the scale to compare with if most did not move at all."""
+    vectors = None if isinstance(start, Estimated) else vectors_of(start)
+    return 0.0 if vectors is None else float(vectors.norm(dim=1).max())
 
 
 def _why(norm: float, least: float, bound: float, known: bool, option: str) -> str:

@@ -1,4 +1,6 @@
-"""What releases cost: epsilon for a delta, and the noise for an epsilon. Computed by Google's dp-accounting (PLD).
+"""The mathematics of privacy: clipping, noise, and what releases cost.
+
+Epsilon for a delta, and the noise for an epsilon, are computed by Google's dp-accounting (PLD).
 
 Two federations are neighbours if the data of one client is in one of them and not in the other: its answers are then
 replaced by nothing. Every release here is one of three mechanisms. A `Gaussian` of noise multiplier z adds noise of
@@ -12,18 +14,27 @@ Privacy loss distributions are rounded up, so epsilon is an upper bound, too lar
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from coterie.core.errors import CoterieError
+from coterie.core.seeds import Purpose, generator
+from coterie.core.sketch import lift, sketch
 
 GRID = 5e-4  # of privacy losses, unless they are large ...
 POINTS = 200_000  # ... and this many points would not reach: then epsilon is large, and a coarser grid will do
 HOPELESS = 0.05  # noise below which epsilon is in the hundreds: it is called infinite
 CLOSE = 1e-4  # of the noise multiplier that is found, relative
+CHUNK = 1 << 21  # numbers that are clipped, or drawn, at a time
+ULP = 2.0**-53  # uniform numbers are multiples of it
 
 
 @dataclass(frozen=True)
@@ -160,3 +171,79 @@ def noise_for(epsilon: float, delta: float, releases: Callable[[float], tuple[Re
 def precision_for(epsilon: float, delta: float) -> float:
     """The sum of 1 / noise^2 that Gaussian releases may have together."""
     return noise_for(epsilon, delta, lambda noise: (Gaussian(noise),)) ** -2
+
+
+# ------------------------------------------------------------------------------------- clipping and noise
+
+
+def clipped(vectors: Tensor, bound: float) -> Tensor:
+    """Vectors (n, d) in double precision, scaled down to this norm where they are longer; none that is not finite."""
+    exact = torch.where(vectors.isfinite().all(1, keepdim=True), vectors.double(), 0.0)
+    scale: Tensor = bound / torch.linalg.vector_norm(exact, dim=1, keepdim=True).clamp(min=bound)
+    return exact * scale
+
+
+class SystemRandomness:
+    """Draws from the operating system's generator for secrets, with the methods of NumPy's that are needed here.
+
+    NumPy's own generators are not made for this: who sees enough of their numbers can work out the others, and where an
+    update is known to be zero (the weights of a pixel that is always black) noise is seen as it is.
+    """
+
+    def random(self) -> float:
+        """From 0 to 1, without 1."""
+        return secrets.randbits(53) * ULP
+
+    def integers(self, below: int) -> int:
+        """From 0 to below - 1."""
+        return secrets.randbelow(below)
+
+    def standard_normal(self, shape: int | tuple[int, ...]) -> np.ndarray:
+        """By Box and Muller's transform of two uniform numbers, of which the first is never 0."""
+        many = math.prod(shape) if isinstance(shape, tuple) else shape
+        out = np.empty(many)
+        for first in range(0, many, CHUNK):
+            some = out[first : first + CHUNK]
+            half = (len(some) + 1) // 2
+            bits = np.frombuffer(secrets.token_bytes(16 * half), dtype=np.uint64).reshape(2, half) >> 11
+            far, turn = np.sqrt(-2 * np.log((bits[0] + 1) * ULP)), 2 * math.pi * ULP * bits[1]
+            some[:half], some[half:] = far * np.cos(turn), (far * np.sin(turn))[: len(some) - half]
+        return out.reshape(shape)
+
+
+def noise(shape: tuple[int, ...], deviation: float, key: int | None, *words: int) -> Tensor:
+    """Gaussian noise (double precision), the same for the same key and words; without a key, nobody can foresee it."""
+    if deviation == 0:
+        return torch.zeros(shape, dtype=torch.float64)
+    source = SystemRandomness() if key is None else generator(key, Purpose.PRIVACY, *words)
+    return torch.from_numpy(source.standard_normal(shape)) * deviation
+
+
+def clipped_sums(
+    models: Tensor, starts: Tensor, labels: Tensor, weights: Tensor, clusters: int, bound: float
+) -> tuple[Tensor, Tensor]:
+    """The sum of each cluster's clipped updates (K, P), and the sum of their weights (K,).
+
+    One client changes the sums by a vector of norm `bound` at most, and the weights by 1: it is in one cluster, and
+    weights are cut to [0, 1].
+    """
+    sums = torch.zeros(clusters, models.shape[1], dtype=torch.float64)
+    bounded = torch.nan_to_num(weights.double()).clamp(0, 1)
+    many = max(1, CHUNK // max(models.shape[1], 1))
+    for first in range(0, len(models), many):
+        some = slice(first, first + many)
+        start = starts if len(starts) == 1 else starts[some]
+        updates = clipped(models[some].double() - start.double(), bound) * bounded[some, None]
+        sums.index_add_(0, labels[some], updates)
+    return sums, torch.zeros(clusters, dtype=torch.float64).index_add_(0, labels, bounded)
+
+
+def noisy_sketches(updates: Tensor, size: int, bound: float, deviation: float, key: int | None, *words: int) -> Tensor:
+    """Sketches (n, size) of updates, clipped to a norm, with noise."""
+    small = clipped(sketch(updates, size), bound)
+    return small + noise(tuple(small.shape), deviation, key, *words)
+
+
+def lifted(sketches: Tensor, length: int) -> Tensor:
+    """Vectors (n, length) whose distances are those of the sketches: what stands for models that are looked at."""
+    return lift(sketches, length)

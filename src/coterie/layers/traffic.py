@@ -7,7 +7,9 @@ sends (`CountsTraffic`) counts for itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -15,9 +17,42 @@ from coterie.client.contract import Memory
 from coterie.core.references import Mix, Pick, vectors_of, walk
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored
-from coterie.engines.contract import Visit
+from coterie.engines.contract import CountsTraffic, Outcome, Visit
+from coterie.layers.contract import Layer, Onward, Round
 
 NUMBER = 4  # bytes of what is not a tensor: a cluster's number, a loss
+
+
+class Traffic(Layer):
+    """Counts the bytes of an attempt's visits; on a wire, those that the engine has counted."""
+
+    key = "traffic"
+
+    @classmethod
+    def of(cls, settings: Any) -> Traffic:
+        """There always is one."""
+        return cls()
+
+    def begin(self, round: Round) -> None:
+        """See `Layer.begin`."""
+        self._engine, self._down, self._up = round.engine, 0, 0
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        """See `Layer.visit`."""
+        if isinstance(self._engine, CountsTraffic):
+            before = dataclasses.replace(self._engine.traffic)
+            outcome = onward(visit)
+            self._down += self._engine.traffic.down - before.down
+            self._up += self._engine.traffic.up - before.up
+            return outcome
+        self._down += down(visit, self._engine.memory)  # before the visit changes what clients keep
+        outcome = onward(visit)
+        self._up += up(outcome.replies)
+        return outcome
+
+    def commit(self, round: Round, before: Any, after: Any) -> Mapping[str, Any]:
+        """Bytes to the clients, and back from them."""
+        return {"down": self._down, "up": self._up}
 
 
 def down(visit: Visit, memory: Memory) -> int:
