@@ -6,29 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from papers.cell import Cell, Claim, Reading, Table, last
+from papers.declared import declared
 from papers.tables.baselines import baselines
 from papers.tables.wecfl_pooled import unpooled
 from papers.tables.wecfl_printed import CLIENTWISE, CLUSTERWISE, Printed
-from papers.tables.wecfl_runs import MINUTES, SHOWN, place_of, run_of, setting
+from papers.tables.wecfl_runs import MINUTES, place_of, run_of, setting
 
-PAPER = "Ma et al. 2022, arXiv:2202.06187"
-PROTOCOL = (
-    "200 clients, all take part, 100 rounds of 10 steps of batch 32, SGD 0.001 with momentum 0.9 kept from round to "
-    "round; ten generating clusters of 20 clients (or none, client-wise), official test images dealt by the same "
-    "shares. Accuracy and macro-F1 per client, averaged by training size, mean over the last three rounds. FeSEM and "
-    "WeCFL as the authors run them: fresh k-means each round on the weights of the last layer; they differ in the "
-    "k-means weights only. The authors cut classes in file order, here they are shuffled; clients are drawn anew "
-    "instead of being duplicated where a draw leaves one almost empty. FedAvg+ and FedProx+ vote by probabilities."
-)
-POOLED = (
-    " The printed client-wise cells probably pool client-wise and cluster-wise runs: the file patterns of the authors' "
-    "analysis script of 2022 match both; what speaks for it is below the table."
-)
-FLOORED = (
-    " With alpha 0.1 a constant answer, each client's majority class, is as accurate as WeCFL: see the row majority. "
-    "In the rows 0.1 floored, shares are cut to two decimals as in the authors' loader of December 2022, which leaves "
-    "a client 1.6 classes on average instead of 4.6 (seeds 0 to 2)."
-)
 IFCA = (
     "the printed IFCA probably comes from the published code, in which clients of a cluster train one shared object; "
     "that was not run, this is IFCA itself"
@@ -117,15 +100,12 @@ def _floored() -> list[Cell]:
 CLUSTERED = ("(0.1, 10)", "(3, 2)")
 BY_CLIENT = ("0.1", "2-class")
 FIGURE3_K = (2, 5, 10, 20)
-FIGURE3 = Table(
+FIGURE3 = declared(
     "wecfl-figure3",
-    "Convergence of WeCFL on Fashion-MNIST for several K",
-    *(PAPER, PROTOCOL + " The figure prints no numbers and does not say which K it has besides 5 and 10."),
     cells=tuple(
         Cell("(0.1, 10) wecfl", f"K={k}", run_of("fmnist", "(0.1, 10)", k, "wecfl"), READ["accuracy"], None, note=BATCH)
         for k in FIGURE3_K
     ),
-    tolerance=0.0,
     claims=(
         Claim(
             "it converges for every K: at least 80 % after 100 rounds",
@@ -143,34 +123,24 @@ FIGURE3 = Table(
 
 def _table2(data: str) -> Table:
     claims = _far_above(CLUSTERED, 30 if data == "cifar" else 5, "section 8.1, Table 2")
-    return Table(
+    return declared(
         f"wecfl-table2-{data}",
-        f"Cluster-wise non-IID, {SHOWN[data]}",
-        *(PAPER, PROTOCOL),
-        (*printed_cells(CLUSTERWISE, data, BASE), *beside(data, CLUSTERED, clusters=True)),
-        4.0,
-        (*claims, *(_above(setting, "section 8.1, Table 2") for setting in CLUSTERED)),
-        why="our guess: the draw of the clients decides a few points, and the printed IFCA comes from a defect"
-        if data == "cifar"
-        else "",
+        cells=(*printed_cells(CLUSTERWISE, data, BASE), *beside(data, CLUSTERED, clusters=True)),
+        claims=(*claims, *(_above(setting, "section 8.1, Table 2") for setting in CLUSTERED)),
     )
 
 
 def _table5(data: str) -> Table:
     cifar = data == "cifar"
-    return Table(
+    return declared(
         f"wecfl-table5-{data}",
-        f"Client-wise non-IID, {SHOWN[data]}",
-        *(PAPER, PROTOCOL + POOLED + (FLOORED if cifar else "")),
-        (
+        cells=(
             *printed_cells(CLIENTWISE, data, BASE),
             *beside(data, BY_CLIENT, clusters=False),
             *(_floored() if cifar else ()),
         ),
-        4.0,
-        _far_above(BY_CLIENT, 30 if cifar else 5, "appendix B.2, Table 5"),
+        claims=_far_above(BY_CLIENT, 30 if cifar else 5, "appendix B.2, Table 5"),
         more=partial(unpooled, data=data),
-        why="our guess: the printed cells pool client-wise with cluster-wise runs" if cifar else "",
     )
 
 
