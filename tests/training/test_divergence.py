@@ -34,6 +34,13 @@ from coterie.training.warnings import warnings_of
 Arrays = Sequence[tuple[NDArray[Any], ...]]
 
 
+def as_they_are(clients: Any) -> Federation:
+    """Arrays that are not standardised."""
+    if isinstance(clients, Federation):
+        return clients
+    return Federation.from_arrays(clients, standardise=False, standardise_y=False)
+
+
 def arrays(clients: int = 5, n: int = 20, features: int = 4) -> list[tuple[NDArray[Any], ...]]:
     rng = np.random.default_rng(0)
     out: list[tuple[NDArray[Any], ...]] = []
@@ -47,7 +54,9 @@ def run(clients: Arrays | Federation, rounds: int = 30, **options: Any) -> tuple
     heard: list[Event] = []
     local = options.pop("local", Local(epochs=5, batch=8, lr=0.1))
     method = options.pop("method", coterie.FedAvg(local=local))
-    return coterie.run(method, clients, "linear", rounds=rounds, listeners=[heard.append], **options), heard
+    return coterie.run(
+        method, as_they_are(clients), "linear", rounds=rounds, listeners=[heard.append], **options
+    ), heard
 
 
 def stopped(clients: Arrays | Federation, **options: Any) -> tuple[str, int]:
@@ -60,7 +69,9 @@ def stopped(clients: Arrays | Federation, **options: Any) -> tuple[str, int]:
 
 def run_listening(clients: Arrays | Federation, heard: list[Event], **options: Any) -> None:
     method = coterie.FedAvg(local=Local(epochs=20, batch=8, lr=options.pop("lr", 0.1)))
-    coterie.run(method, clients, options.pop("model", "linear"), rounds=30, listeners=[heard.append], **options)
+    coterie.run(
+        method, as_they_are(clients), options.pop("model", "linear"), rounds=30, listeners=[heard.append], **options
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- it stops
