@@ -69,6 +69,18 @@ def test_a_client_of_a_method_with_models_of_their_own(runs: Path, tmp_path: Pat
     np.testing.assert_array_equal(label, coterie.load(runs / "ditto").predict(2, x))
 
 
+def test_where_clients_have_models_of_their_own_all_means_each(tmp_path: Path) -> None:
+    """Ditto: one file per client, and what serves is said."""
+    words = ("data.partition.clients=4", "local.epochs=1", "rounds=1", "method.name=ditto")
+    run = str(tmp_path / "d")
+    assert "Each client is served by a model of its own" in said("run", *words, "--out", run)
+    said("export", run, "--all", "--format", "safetensors", "--out", str(tmp_path / "all"))
+    assert len(list((tmp_path / "all").glob("client-*.safetensors"))) == 4
+    shown = said("clusters", run)
+    assert "Each client is served by a model of its own" in shown
+    assert "--resume DIR --with FILE" in shown
+
+
 def test_cards_alone(runs: Path, tmp_path: Path) -> None:
     lines = said("export", str(runs / "ditto"), "--card", "--out", str(tmp_path / "cards")).splitlines()
     assert lines == [str(tmp_path / "cards" / "cluster-0.md")]
