@@ -18,8 +18,8 @@ from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate
-from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
+from coterie.data.sets.synthetic import SyntheticRegression
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fedsoft import Soft
 from coterie.methods.hard_clusters import Clusters

@@ -24,8 +24,8 @@ DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  #
 EXTRAS = {
     "core/parts.py": {"transformers"},
     "data/plots.py": {"plot"},
-    "data/readers/texts.py": {"transformers"},
-    "data/readers/tables.py": {"parquet"},
+    "data/texts.py": {"transformers"},
+    "data/table.py": {"parquet"},
     "data/bridges/huggingface.py": {"huggingface"},
     "data/bridges/flower.py": {"flower-datasets"},
     "engines/ray": {"ray"},
@@ -33,7 +33,6 @@ EXTRAS = {
     "network/certificates.py": {"flower"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
-    "serving/row_files.py": {"parquet"},
     "serving/table_files.py": {"parquet"},
     "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
@@ -42,7 +41,6 @@ EXTRAS = {
     "tools/report/live.py": {"report", "dashboard"},
     "tools/cli/report.py": {"report", "dashboard"},
     "tools/experiments": {"sweep"},
-    "tools/setup/facts.py": {"parquet"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},
 }
 

@@ -25,8 +25,7 @@ from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Task
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Samples
 from coterie.engines.contract import Missing, Visit
 from coterie.layers.contract import Round, Stack
 from coterie.layers.dropout import dropouts

@@ -48,9 +48,8 @@ from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import STRICT
 from coterie.core.tables import Roster
-from coterie.data.datasets.digits import Digits
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
+from coterie.data.sets.images import Digits
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training.build import named_model

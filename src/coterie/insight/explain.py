@@ -18,7 +18,7 @@ from coterie.core.tables import ByClient, number_of
 from coterie.core.tasks import Evaluate, Score, Scored
 from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
-from coterie.data.partitions.natural import TOO_FEW
+from coterie.data.partitions.by_client import TOO_FEW
 from coterie.engines.sequential import Sequential
 from coterie.insight.contrast import Contrast, contrasts, differences
 from coterie.training.ask import RoundAsk

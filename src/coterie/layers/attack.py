@@ -30,8 +30,7 @@ from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.settings import STRICT, dataclass, explained
 from coterie.core.tables import ByClient, Clients
 from coterie.core.tasks import Described, Fit, Fitted, Reply, Scored, Task
-from coterie.data.course import unchanging
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, unchanging
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.updates import without

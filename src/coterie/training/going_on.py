@@ -13,9 +13,9 @@ from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
 from coterie.core.errors import CoterieError
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
 from coterie.data.membership import identity_without, key_of
-from coterie.data.validation_split import with_validation
 from coterie.layers.privacy import check_unchanged
 from coterie.training import checkpoint, lineage
 from coterie.training.build import build_addition, build_data, build_model

@@ -23,11 +23,10 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort, NamesData, Roster, number_of
 from coterie.core.tasks import Evaluate, Evaluated
 from coterie.core.text import client_name
-from coterie.data.encoding import TableScale
+from coterie.data.cells import column_names, columns
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.frames import column_names, columns
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import admitted

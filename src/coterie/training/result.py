@@ -19,8 +19,7 @@ from coterie.core.registry import AFTER_TRAINING, NO_CODE
 from coterie.core.tables import Clients, NamesData, number_of
 from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.layers.attack import AttackReport
 from coterie.layers.privacy import Spent
 from coterie.methods.contract import Method

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coterie.core.model import Ensemble
 from coterie.core.registry import METHODS, MODELS, Catalogue
 from coterie.core.version import __version__
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.serving.export.graph import CLASSIFICATION, REGRESSION
 from coterie.serving.export.selection import Selected
 from coterie.training.result import Result

@@ -207,7 +207,7 @@ def _fetch(grid: Grid, stderr: Console) -> None:
     """What the runs need is fetched once and before them, where a bar can show it."""
     from functools import partial
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
 
     for config in {repr(run.config.data): run.config for run in grid.runs}.values():

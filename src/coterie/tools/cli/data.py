@@ -17,8 +17,7 @@ from coterie.core.errors import CoterieError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coterie.data.download.sources import Progress
-    from coterie.data.download.specs import DatasetSpec
+    from coterie.data.download import DatasetSpec, Progress
 
 app = typer.Typer(help="Data sets: get one, info about one, show a federation of it.", no_args_is_help=True)
 
@@ -65,7 +64,7 @@ def get(name: Name, changes: Changes = None, as_json: AsJson = False) -> None:
     spec = spec_of(name, changes or [])
     if spec is None:
         raise CoterieError(f"{name}: there is nothing to fetch, it is {state(name)}", code="option-invalid")
-    from coterie.data.download.cache import get as fetch
+    from coterie.data.download import get as fetch
 
     with progress(Console(stderr=True, quiet=as_json)) as tell:
         place = fetch(spec, tell)
@@ -90,7 +89,7 @@ def show(
     """
     from rich.console import Console
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.data.plots import draw
     from coterie.training.build import build_data
     from coterie.training.config import read, split_words
@@ -113,7 +112,7 @@ def show(
 def spec_of(name: str, changes: list[str]) -> DatasetSpec | None:
     """What a data set with these parameters consists of; None for what is embedded, generated or the user's own."""
     from coterie.core.registry import ANY_CODE, DATASETS
-    from coterie.data.download.ensure import needed_files
+    from coterie.data.download import needed_files
     from coterie.training.config import parameters
 
     found = DATASETS.find(name, ANY_CODE)
@@ -127,8 +126,8 @@ def spec_of(name: str, changes: list[str]) -> DatasetSpec | None:
 def state(name: str, spec: DatasetSpec | None = None) -> str:
     """Whether a data set is here."""
     from coterie.core.registry import ANY_CODE, DATASETS
-    from coterie.data.datasets.facts import OTHERS, PUBLIC
-    from coterie.data.download.cache import where
+    from coterie.data.download import where
+    from coterie.data.sets.facts import OTHERS, PUBLIC
 
     if name in OTHERS:
         return OTHERS[name]
@@ -147,7 +146,7 @@ def state(name: str, spec: DatasetSpec | None = None) -> str:
 
 
 def _facts(spec: DatasetSpec) -> dict[str, str]:
-    from coterie.data.download.cache import where
+    from coterie.data.download import where
 
     return {
         "title": spec.title,

@@ -203,7 +203,7 @@ def _config(file: Path | None, changes: list[str], resume: Path | None, trusted:
 def _run(
     config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True, track: Sequence[str] = ()
 ) -> Result[Any]:
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli import console
     from coterie.tools.trackers import tracker
     from coterie.training.execute import execute
