@@ -22,9 +22,9 @@ from coterie.network.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.wire import EncodedTensor, Limits, Payload, WireError, encode
+from coterie.network.wire import EncodedTensor, Payload, PayloadLimits, WireError, encode
 
-SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
+SMALL = PayloadLimits(largest=1 << 20, arrays=50, outline=1 << 16)
 
 
 def _request() -> VisitRequest:

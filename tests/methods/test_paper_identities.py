@@ -42,7 +42,7 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member
 from coterie.core.model import Model
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator

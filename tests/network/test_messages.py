@@ -33,7 +33,7 @@ from coterie.network.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.wire import Limits, WireError, encode
+from coterie.network.wire import PayloadLimits, WireError, encode
 
 P = 4
 THETA = torch.ones(P)
@@ -74,7 +74,7 @@ def test_a_message_goes_one_way() -> None:
         with pytest.raises(WireError):
             read_as_server(encode(other))
     with raises("wire-malformed", match="at most"):
-        read_as_server(encode(ABOUT), Limits(largest=10))
+        read_as_server(encode(ABOUT), PayloadLimits(largest=10))
 
 
 def test_both_sides_speak_the_same_protocol() -> None:

@@ -1,7 +1,7 @@
 """`coterie.inspect`: one round of updates on two halves of clients' data, and what it says of the federation.
 
 Nothing is trained beyond that, nothing is kept at a client, and the server sees sketches. See `clustering.halves` for
-the number of clusters and `clustering.halves_report` for everything else.
+the number of clusters and `clustering.halves` for everything else.
 """
 
 from __future__ import annotations
@@ -19,8 +19,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
-from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
+from coterie.clustering.halves import (
+    Evidence,
+    Resampled,
+    Variances,
+    halves_evidence,
+    heights,
+    margins,
+    resampled,
+    sample_of,
+    settled,
+    variances,
+    visible,
+)
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.local import Local
 from coterie.core.references import All

@@ -106,7 +106,7 @@ def read_local_privacy(text: str) -> LocalPrivacy:
         raise explain(error, "--local-privacy", LocalPrivacy) from None
 
 
-class BudgetSpentError(CoterieError):
+class LocalBudgetSpentError(CoterieError):
     """There is nothing left that could pay for another visit."""
 
     code = "local-privacy"
@@ -176,7 +176,7 @@ class PrivacyGuard:
     def check_budget(self) -> None:
         """An error if no visit is left."""
         if self.spent is not None:
-            raise BudgetSpentError(self.spent)
+            raise LocalBudgetSpentError(self.spent)
 
     def prepared(self, tasks: Sequence[Task | None], resolver: Resolver) -> tuple[Task | None, ...]:
         """The tasks with choices made: a randomised response in place of the best. Others are checked."""

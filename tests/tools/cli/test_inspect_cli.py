@@ -146,5 +146,5 @@ def test_a_number_is_a_number_where_clients_have_no_names() -> None:
 
 
 def test_the_server_has_no_directory_while_it_inspects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.network.flower.internals.find_spec", lambda _: object())
+    monkeypatch.setattr("coterie.network.flower.internals.require_flower", lambda _: None)
     assert "--inspect trains nothing" in failed("server", "--insecure", "--inspect", "--out", "a")

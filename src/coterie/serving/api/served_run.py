@@ -20,7 +20,7 @@ from coterie.core.tables import NamesData, number_of
 from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale, TargetScale
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
@@ -78,7 +78,7 @@ class Assignment:
 class ServedRun:
     """One state of a run. Nothing of it changes but caches and kept newcomers; a reload makes another one."""
 
-    def __init__(self, result: Result[Any], limits: Limits) -> None:
+    def __init__(self, result: Result[Any], limits: ApiLimits) -> None:
         self.result, self.limits = result, limits
         self._ready = ReadyNetworks(result.model, limits.networks * 1_000_000, limits.places)
         self._newcomers: dict[str, Served] = {}

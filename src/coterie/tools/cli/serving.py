@@ -426,13 +426,13 @@ def api(
     if (tls_cert is None) != (tls_key is None):
         raise CoterieError("--tls-cert and --tls-key go together; give both", code="option-conflict")
     from coterie.serving.address import address_of, is_local, listen
-    from coterie.serving.api.limits import Limits
+    from coterie.serving.api.limits import ApiLimits
     from coterie.serving.api.runs import Runs, named
     from coterie.serving.api.server import Security, serve
     from coterie.serving.api.token import read_token
 
     token = read_token(host, token_file)
-    served = Runs(named(runs), Limits(body=body, rows=rows, seconds=seconds), tuple(trust or ()))
+    served = Runs(named(runs), ApiLimits(body=body, rows=rows, seconds=seconds), tuple(trust or ()))
     sock = listen(host, port)
     address = address_of(sock, host)
     if tls_cert is not None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from coterie.clustering.linkage import greedy_merge
-from coterie.clustering.merging import merge_recomputing
 from coterie.clustering.similarity import cosines
+from papers.methods.stocfl import merge_recomputing
 
 
 def test_merging_with_means_taken_anew_stops_a_chain() -> None:
