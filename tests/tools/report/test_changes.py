@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 
 import coterie
-import runs
 from coterie.core.local import Local
 from coterie.data import Drift, Rotated
 from coterie.tools.report import figures

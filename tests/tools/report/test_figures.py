@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 import runs
+
 from coterie.core.metrics import mixture_error
 from coterie.tools.report import figures, ranking
 from coterie.tools.report import figures_style as style

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import runs
+
 from coterie.tools.report import figures
 from coterie.tools.report.figures_clusters import MARKS, happenings, moves_by_round
 from coterie.tools.report.record import RunRecord, read_run

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import runs
 from test_record import BAD
 
-import runs
 from conftest import few
 from coterie.tools.report.page import render
 from coterie.tools.report.record import read_run

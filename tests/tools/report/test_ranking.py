@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 import pytest
-
 import runs
+
 from coterie.tools.report import ranking
 from coterie.tools.report.figures_runs import compare_curves
 from coterie.tools.report.record import RunRecord, read_run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import runs
+
 from coterie.tools.report import reading
 from coterie.tools.report.page import head_of, overview, worst
 from coterie.tools.report.record import find_runs, read_run, read_summary

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 import typer
 from typer.testing import CliRunner
 
-import runs
 from coterie.core.errors import CoterieError
 from coterie.tools.cli.report import report
 

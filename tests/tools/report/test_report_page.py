@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import runs
 from plotly import graph_objects as go
 
-import runs
 from coterie.core.errors import CoterieError
 from coterie.tools.report.export import Drawing, draw_figures
 from coterie.tools.report.page import render

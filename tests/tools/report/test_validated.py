@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import runs
+
 from coterie.tools.report import figures
 from coterie.tools.report.figures_rounds import score
 from coterie.tools.report.figures_runs import compare_curves, final_scores
