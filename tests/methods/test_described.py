@@ -20,8 +20,7 @@ from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Fit
 from coterie.data import Pathological, Rotated
 from coterie.methods.flux import scaled
-from coterie.methods.personal import Personalised
-from coterie.methods.personal_ask import Split
+from coterie.methods.personal import Personalised, Split
 from coterie.testing import ScriptedAsk, fitted, make_cohort, make_roster
 from coterie.testing.scripted import described
 

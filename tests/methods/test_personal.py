@@ -22,8 +22,7 @@ from coterie.core.tasks import Evaluated, Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
-from coterie.methods.personal import IFCAPersonal, Personalised
-from coterie.methods.personal_ask import Split
+from coterie.methods.personal import IFCAPersonal, Personalised, Split
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 HERE = make_cohort([3, 7, 11], ROSTER)

@@ -29,7 +29,7 @@ from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
 from coterie.core.tasks import Evaluate, Fit
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
+from coterie.methods.personal import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)

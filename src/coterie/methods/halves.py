@@ -39,7 +39,7 @@ from coterie.core.references import Own, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Counted, Roster
 from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Reply
-from coterie.methods.contract import Ask, Refusal, Releases
+from coterie.methods.contract import Ask, RefusedValue, Releases
 from coterie.methods.drift_alarm import JUMP, Changed, alarmed, drift_line, found_elsewhere, rescaled, suspected
 from coterie.methods.hard_clusters import Clusters, averaged, joined_by_loss
 
@@ -570,7 +570,7 @@ class Halves:
         sketches=True,
         votes=True,
         refused={
-            "trial": Refusal(
+            "trial": RefusedValue(
                 True,
                 "clients send the scores of three models after every visit",
                 "method.trial=false",

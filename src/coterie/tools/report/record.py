@@ -23,7 +23,7 @@ from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
 from coterie.training import learning_rate
 from coterie.training import status as run_status
-from coterie.training.following import recorded
+from coterie.training.drift_scores import recorded
 from coterie.training.serves import what_serves_in
 
 
