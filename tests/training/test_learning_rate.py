@@ -37,7 +37,7 @@ AUTO = Local(epochs=1, batch=8, lr="auto")
 def line(scale: float, clients: int = 8) -> Federation:
     """Every sample is (scale, 5 scale): with one weight w, the loss is scale² (w - 5)²."""
     x, y = np.full((12, 1), scale, np.float32), np.full((12, 1), 5 * scale, np.float32)
-    return Federation.from_arrays([(x, y)] * clients, task="regression", standardise=False)
+    return Federation.from_arrays([(x, y)] * clients, task="regression", standardise=False, standardise_y=False)
 
 
 LONG = Local(steps=30, batch=8, lr="auto")

@@ -112,6 +112,8 @@ def _show(result: Result[Any], config: RunConfig, path: Path, as_json: bool) -> 
     if result.newcomers is not None:
         rows.append(("  newcomers", result.newcomers.summary, result.seconds))
     stdout.print(console.results(rows))
+    if result.serves.personal:  # else the table says it all
+        stdout.print(str(result.serves), highlight=False, soft_wrap=True, markup=False)
     if result.attack is not None:
         stdout.print(str(result.attack), highlight=False, soft_wrap=True, markup=False)
     if (followed := result.following) is not None:

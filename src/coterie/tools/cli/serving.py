@@ -65,6 +65,7 @@ def clusters(
     from coterie.serving.cluster_report import clusters as found_clusters
     from coterie.serving.cluster_words import KINDS, table
     from coterie.serving.table_files import open_table
+    from coterie.training.serves import what_serves_in
 
     _free(csv, overwrite)
     found = found_clusters(run, trust=tuple(trust or ()))
@@ -75,6 +76,9 @@ def clusters(
         _print_json(dataclasses.asdict(found) | {"answer": str(found).splitlines()})
         return
     typer.echo(str(found))
+    serves = what_serves_in(run)
+    if serves is not None and serves.personal:
+        typer.echo(str(serves))
 
 
 def _free(file: Path | None, overwrite: bool) -> None:
@@ -104,7 +108,8 @@ def assign(
     from coterie.serving.assign import assign as assigned
 
     _free(csv, overwrite)
-    found = assigned(_loaded(run, trust), data, out=csv, y=y, client=client_column, newcomer=client, level=level)
+    result = _loaded(run, trust)
+    found = assigned(result, data, out=csv, y=y, client=client_column, newcomer=client, level=level)
     if as_json:
         _print_json(
             {"method": found.method, "clustered": found.clustered}
@@ -112,6 +117,8 @@ def assign(
         )
         return
     _print_places(found)
+    if result.serves.personal:
+        typer.echo(str(result.serves))
 
 
 def predict(
@@ -302,7 +309,9 @@ class Kind(StrEnum):
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
     cluster: Annotated[int | None, typer.Option(metavar="K", help="The model of this cluster.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="The models of all clusters that have clients.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All models: one per cluster, or per client where each has its own.")
+    ] = False,
     client: Annotated[
         str | None, typer.Option(metavar="ID", help="The model that this client predicts with: its name, or number.")
     ] = None,

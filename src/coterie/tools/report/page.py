@@ -296,7 +296,7 @@ def head_of(record: RunRecord) -> Head:
         record.status,
         clipped(" · ".join(filter(None, facts))),
         [clipped(line) for line in problems],
-        [clipped(record.data)] if record.data else [],
+        [clipped(line) for line in (record.data, record.serves) if line],
         key_figures(record),
     )
 
@@ -315,6 +315,7 @@ def key_figures(record: RunRecord) -> list[tuple[str, str]]:
         ("clusters", _shown(curve.latest("clusters"), "{:.0f}".format)),
         ("ARI", _shown(curve.latest("ari"), "{:.2f}".format)),
         *_followed(record),
+        ("learning rate found", record.rate or None),
         ("rounds", _rounds(record) if record.rounds_done else None),
         ("clients", _clients(record)),
         ("seconds", f"{record.seconds:,.1f}" if record.seconds else None),
