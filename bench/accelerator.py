@@ -34,9 +34,8 @@ from workloads import QUICK, ROUNDS, WORKLOADS, Workload, one_named
 from coterie.client.contract import Moment
 from coterie.core.compute import HOST, Compute, Precision
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted
 from coterie.data.federation import Federation
 from coterie.engines.choose import Sizes, chosen, make_engine
 from coterie.engines.contract import Engine, Visit

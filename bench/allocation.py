@@ -27,7 +27,7 @@ from coterie import ByClient, Federation, Fit, Local, Model
 from coterie.client.contract import Moment
 from coterie.core import allocation
 from coterie.core.allocation import BufferPool, keep_memory
-from coterie.core.references import All
+from coterie.core.tasks import All
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Visit
 from coterie.engines.sequential import Sequential

@@ -25,10 +25,10 @@ from workloads import SEED, Workload, engine_named, one_named
 
 from coterie import Federation, FeSEM
 from coterie.core.compute import HOST, Compute, one_thread
-from coterie.core.local import Local
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
+from coterie.core.tasks import Local
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.training.ask import RoundAsk
 

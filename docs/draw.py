@@ -14,8 +14,7 @@ from matplotlib import pyplot as plt
 
 import coterie
 from coterie.client.contract import Moment
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.training.build import build

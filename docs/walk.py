@@ -70,7 +70,7 @@ def one_fit() -> None:
 
 
 FIT: dict[str, str] = {}
-BEGIN = {"training/round.py: do_round", "network/flower/supernode.py: serve"}  # a round; a message at a client
+BEGIN = {"training/retry.py: do_round", "network/flower/supernode.py: serve"}  # a round; a message at a client
 
 
 def watch_command(log: Path, words: list[str]) -> None:

@@ -9,9 +9,7 @@ import torch
 from target import Target
 
 from coterie.client.contract import Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Row
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Row, Score
 from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,
@@ -22,9 +20,9 @@ from coterie.network.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.wire import EncodedTensor, Limits, Payload, WireError, encode
+from coterie.network.wire import EncodedTensor, Payload, PayloadLimits, WireError, encode
 
-SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
+SMALL = PayloadLimits(largest=1 << 20, arrays=50, outline=1 << 16)
 
 
 def _request() -> VisitRequest:

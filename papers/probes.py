@@ -13,13 +13,12 @@ from torch import Tensor
 from coterie.core.errors import CoterieError
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
-from coterie.core.references import All, OneRow, Pick, vectors_of
 from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate
-from coterie.data.datasets.synthetic import SyntheticRegression
+from coterie.core.tasks import All, Evaluate, OneRow, Pick, vectors_of
 from coterie.data.federation import Federation
+from coterie.data.sets.synthetic import SyntheticRegression
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fedsoft import Soft
 from coterie.methods.hard_clusters import Clusters

@@ -24,8 +24,8 @@ DISTRIBUTION = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  #
 EXTRAS = {
     "core/parts.py": {"transformers"},
     "data/plots.py": {"plot"},
-    "data/readers/texts.py": {"transformers"},
-    "data/readers/tables.py": {"parquet"},
+    "data/texts.py": {"transformers"},
+    "data/table.py": {"parquet"},
     "data/bridges/huggingface.py": {"huggingface"},
     "data/bridges/flower.py": {"flower-datasets"},
     "engines/ray": {"ray"},
@@ -33,16 +33,14 @@ EXTRAS = {
     "network/certificates.py": {"flower"},
     "serving/api": {"serve"},
     "serving/export": {"onnx"},
-    "serving/row_files.py": {"parquet"},
     "serving/table_files.py": {"parquet"},
     "layers/accountant.py": {"privacy"},
     "tools/report": {"report"},
     "core/pretrained.py": {"torchvision", "transformers"},
-    "tools/cli/api.py": {"serve"},
+    "tools/cli/serving.py": {"serve"},
     "tools/report/live.py": {"report", "dashboard"},
     "tools/cli/report.py": {"report", "dashboard"},
     "tools/experiments": {"sweep"},
-    "tools/setup/facts.py": {"parquet"},
     "tools/trackers": {"tensorboard", "mlflow", "wandb"},
 }
 

@@ -23,10 +23,9 @@ import numpy as np
 import torch
 
 from coterie.core.model import Model
-from coterie.core.references import All, Own, Ref
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Roster
-from coterie.core.tasks import Fit, Task
+from coterie.core.tasks import All, Fit, Own, Ref, Task
 from coterie.methods.cam import CAM, Additive, Residual, stretched
 from coterie.methods.contract import Ask
 

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
-from coterie.clustering.kmeans import fresh_kmeans, nearest
-from coterie.clustering.labels import match_labels
+from coterie.clustering.kmeans import fresh_kmeans, match_labels, nearest
 from coterie.core.parts import Part
-from coterie.core.references import All
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted
 from coterie.methods.contract import Ask
 from coterie.methods.fesem import FeSEM
 from coterie.methods.hard_clusters import Clusters, assigned

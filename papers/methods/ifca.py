@@ -10,8 +10,8 @@ from typing import Literal
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
-from coterie.core.references import Best
 from coterie.core.settings import STRICT, dataclass
+from coterie.core.tasks import Best
 from coterie.methods.ifca import IFCA
 
 

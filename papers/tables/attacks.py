@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from papers.attack_page import claims, markdown, summary
-from papers.attack_runs import DATA, KINDS, METHODS, WAYS, key, run_of, shares
+from papers.attacks import DATA, KINDS, METHODS, WAYS, claims, key, markdown, run_of, shares, summary
 from papers.cell import Cell, OwnPage, last
 from papers.declared import declared
 

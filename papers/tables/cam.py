@@ -9,15 +9,21 @@ from papers.declared import declared
 from papers.tables.baselines import baselines
 from papers.tables.wecfl import (
     BY_CLIENT,
+    CLIENTWISE,
     CLUSTERED,
+    CLUSTERWISE,
+    LAMBDAS,
+    MINUTES,
+    PARTITIONS,
     READ,
+    Printed,
     beside,
     extra_cells,
     line_cells,
     printed_cells,
+    run_of,
+    setting,
 )
-from papers.tables.wecfl_printed import CLIENTWISE, CLUSTERWISE, Printed
-from papers.tables.wecfl_runs import LAMBDAS, MINUTES, PARTITIONS, run_of, setting
 
 BASELINES = ("fedavg", "fedprox", "fedavg+", "fedprox+", "ifca", "fesem")
 OWN = ("ifca-cam", "fesem-cam")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from papers.cell import Cell, Claim, Outcome, Run, Tree, last
 from papers.declared import declared
-from papers.tables.wecfl_runs import setting
+from papers.tables.wecfl import setting
 
 K = 5
 ORDERS = {

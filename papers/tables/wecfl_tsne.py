@@ -8,7 +8,7 @@ import numpy as np
 
 from papers.cell import Cell, Claim, Outcome, Run
 from papers.declared import declared
-from papers.tables.wecfl_runs import MINUTES, SHOWN, place_of, run_of
+from papers.tables.wecfl import MINUTES, SHOWN, place_of, run_of
 
 PARTITION = "(0.1, 10)"
 ROUNDS = (1, 2, 3, 4, 5)

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from coterie.core.errors import NoAnswerError as NoAnswerError
     from coterie.core.errors import QuorumError as QuorumError
     from coterie.core.errors import StoppedError as StoppedError
-    from coterie.core.local import Local as Local
     from coterie.core.model import Model as Model
     from coterie.core.parts import Adapters as Adapters
-    from coterie.core.references import All as All
-    from coterie.core.references import Best as Best
-    from coterie.core.references import Estimated as Estimated
-    from coterie.core.references import Mix as Mix
-    from coterie.core.references import Own as Own
-    from coterie.core.references import Personal as Personal
-    from coterie.core.references import Pick as Pick
-    from coterie.core.references import Posterior as Posterior
-    from coterie.core.references import Ref as Ref
     from coterie.core.tables import ByClient as ByClient
     from coterie.core.tables import Cohort as Cohort
     from coterie.core.tables import Counted as Counted
     from coterie.core.tables import Roster as Roster
+    from coterie.core.tasks import All as All
+    from coterie.core.tasks import Best as Best
     from coterie.core.tasks import Describe as Describe
     from coterie.core.tasks import Described as Described
+    from coterie.core.tasks import Estimated as Estimated
     from coterie.core.tasks import Evaluate as Evaluate
     from coterie.core.tasks import Evaluated as Evaluated
     from coterie.core.tasks import Fit as Fit
     from coterie.core.tasks import Fitted as Fitted
+    from coterie.core.tasks import Local as Local
+    from coterie.core.tasks import Mix as Mix
+    from coterie.core.tasks import Own as Own
+    from coterie.core.tasks import Personal as Personal
+    from coterie.core.tasks import Pick as Pick
+    from coterie.core.tasks import Posterior as Posterior
+    from coterie.core.tasks import Ref as Ref
     from coterie.core.tasks import Reply as Reply
     from coterie.core.tasks import Score as Score
     from coterie.core.tasks import Scored as Scored
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
     from coterie.training.events import Snapshot as Snapshot
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
-    from coterie.training.inference import Served as Served
+    from coterie.training.predict import Served as Served
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
     from coterie.training.tuned import Tuned as Tuned
@@ -147,11 +147,10 @@ _HOME = {
     "coterie.core.parts": ("Adapters",),
     "coterie.core.tables": ("ByClient", "Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
-    "coterie.core.local": ("Local",),
     "coterie.core.model": ("Model",),
-    "coterie.core.references": ("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
     "coterie.core.tasks": (
-        *("Describe", "Evaluate", "Fit", "Score", "Task"),
+        *("All", "Best", "Estimated", "Mix", "Own", "Personal", "Pick", "Posterior", "Ref"),
+        *("Local", "Describe", "Evaluate", "Fit", "Score", "Task"),
         *("Described", "Evaluated", "Fitted", "Reply", "Scored"),
     ),
     "coterie.data.federate": ("federate",),
@@ -210,7 +209,7 @@ _HOME = {
     "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
-    "coterie.training.inference": ("Served",),
+    "coterie.training.predict": ("Served",),
     "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),

@@ -16,8 +16,8 @@ from coterie.client.batched.mapped import MappedTraining
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.training import LocalTraining, Proximal, train
 from coterie.core.allocation import BufferPool
-from coterie.core.local import Local
 from coterie.core.model import Model
+from coterie.core.tasks import Local
 from coterie.zoo import MLP
 
 SIZES = (9, 3, 14, 4)  # samples of four clients: batches of 4 have rests of 1, 3, 2 and none

@@ -14,9 +14,9 @@ from conftest import raises
 from coterie.client.batched import dense
 from coterie.client.batched.dense import layers_of, train_together, trains_low_rank
 from coterie.client.training import LocalTraining, Proximal, batches, steps_of, train
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.objective import Loss
+from coterie.core.tasks import Local
 from coterie.zoo import CNN, MLP, LinearModel
 
 SIZES = (9, 3, 14, 4)  # samples of four clients: batches of 4 have rests of 1, 3, 2 and none

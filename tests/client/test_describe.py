@@ -14,9 +14,8 @@ from coterie.client.contract import DescribeAnswer, Moment
 from coterie.client.evaluation import numbered
 from coterie.client.visit import TaskRunner
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.sketch import sketch
-from coterie.core.tasks import LONGEST, Describe
+from coterie.core.tasks import LONGEST, All, Describe
 
 TWO = linear(2, 2)
 W = torch.zeros(4)

@@ -8,10 +8,8 @@ import torch
 from conftest import Data, linear, vector
 from coterie.client.contract import FitAnswer, Moment
 from coterie.client.visit import ClientVisit, Networks
-from coterie.core.local import Local
-from coterie.core.references import All
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Local
 
 GRADIENT = Local(epochs=1, batch="full", lr=1.0, clip="off")
 

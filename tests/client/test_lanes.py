@@ -16,10 +16,8 @@ from coterie.client.contract import ClientTasks, Moment
 from coterie.client.lanes.network import LanesNetwork, LanesNetworks, library
 from coterie.client.training import LocalTraining, Proximal, train
 from coterie.client.visit import TaskRunner
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.data.federation import Federation
 from coterie.zoo import CNN, CNN1D, LeNet
 

@@ -14,8 +14,8 @@ import coterie
 from coterie.client.batched.dense import layers_of
 from coterie.client.lanes.network import Regression, library, regression_of
 from coterie.client.training import LocalTraining, Proximal, train
-from coterie.core.local import Local
 from coterie.core.model import Model
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 
 pytestmark = pytest.mark.skipif(library("regression") is None, reason="no C++ compiler here")

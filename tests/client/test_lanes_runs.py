@@ -11,7 +11,7 @@ import torch
 import coterie
 from coterie.client.lanes.network import library
 from coterie.client.visit import Networks
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.zoo import CNN
 

@@ -19,10 +19,8 @@ from conftest import Data, column, linear, raises, vector
 from coterie.client.contract import FitAnswer, Moment
 from coterie.client.training import Proximal, batches, train
 from coterie.client.visit import TaskRunner
-from coterie.core.local import Local
 from coterie.core.model import Model, flatten
-from coterie.core.references import All
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.zoo import MLP
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coterie.client.training import Proximal, UpdateRule
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 
 ANCHOR = torch.zeros(2)
 

@@ -17,11 +17,9 @@ from torch import Tensor
 from conftest import Data, column, linear, raises, vector
 from coterie.client.contract import EvaluateAnswer, FitAnswer, Moment, ScoreAnswer, VisitResult
 from coterie.client.visit import TaskRunner
-from coterie.core.local import Local
 from coterie.core.model import Model, Replica
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Estimated, Evaluate, Fit, Local, Mix, Own, Pick, Posterior, Ref, Score, Task
 
 ODDS = linear(1, 2)
 REGRESSION = linear(1, 1, loss="mse")

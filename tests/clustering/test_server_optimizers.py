@@ -9,7 +9,7 @@ from torch import Tensor
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.server_optimizers import Adam, Momentum
 from coterie.core.tasks import Fitted
-from coterie.layers.server_optimizer import Optimized, OptimizedMean, fingerprint, kept
+from coterie.layers.server_optimizer import OptimizedMean, ServerStep, fingerprint
 
 
 def reply(*models: list[float]) -> Fitted:
@@ -62,6 +62,11 @@ def test_no_momentum_is_the_mean_to_the_bit() -> None:
 CENTERS = torch.tensor([[0.0, 0.0, 5.0], [10.0, 10.0, 5.0]])  # two parameters and a statistic
 
 
+def kept(moments: dict[bytes, Tensor], models: list[Tensor]) -> dict[bytes, Tensor]:
+    rows = [fingerprint(row) for one in models for row in one]
+    return {key: moments[key] for key in rows if key in moments}
+
+
 def test_each_cluster_has_moments_that_follow_its_model_and_statistics_are_averaged() -> None:
     moments: dict[bytes, Tensor] = {}
     first = OptimizedMean(Momentum(beta=0.5), moments, trained=2)
@@ -109,7 +114,7 @@ def test_it_goes_around_another_aggregator() -> None:
 @pytest.mark.parametrize("many", [0, 1, 3])
 def test_moments_are_packed_and_unpacked(many: int) -> None:
     moments = {fingerprint(torch.full((4,), float(i))): torch.rand(2, 4) for i in range(many)}
-    layer, again = Optimized(Adam()), Optimized(Adam())
+    layer, again = ServerStep(Adam()), ServerStep(Adam())
     layer.moments = moments
     again.unpack(layer.pack(), ())
     assert again.moments.keys() == moments.keys()

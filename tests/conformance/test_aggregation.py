@@ -13,11 +13,10 @@ from torch import Tensor
 import coterie
 from conftest import few
 from coterie.clustering.averaging import mean, mean_by
-from coterie.core.references import All, starts_of
 from coterie.core.registry import METHODS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient, Cohort
-from coterie.core.tasks import Fitted
+from coterie.core.tasks import All, Fitted, starts_of
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.layers.attack import KINDS
 from coterie.layers.contract import Layer, Onward, Stack, averaging

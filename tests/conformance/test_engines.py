@@ -20,10 +20,25 @@ from torch import Tensor, nn
 import coterie
 from conftest import PAPERS, few
 from coterie.client.contract import Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior, walk
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Fitted, Score, Task
+from coterie.core.tasks import (
+    All,
+    Best,
+    Describe,
+    Estimated,
+    Evaluate,
+    Fit,
+    Fitted,
+    Local,
+    Mix,
+    Own,
+    Personal,
+    Pick,
+    Posterior,
+    Score,
+    Task,
+    walk,
+)
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential

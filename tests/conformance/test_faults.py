@@ -21,12 +21,9 @@ import coterie
 from conftest import PAPERS, few, raises
 from coterie.client.contract import Moment
 from coterie.core.codec import pack
-from coterie.core.local import Local
-from coterie.core.references import All, Mix, Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Task
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
+from coterie.core.tasks import All, Evaluate, Evaluated, Fit, Fitted, Local, Mix, Pick, Task
+from coterie.data.federation import Federation, Samples
 from coterie.engines.contract import Missing, Visit
 from coterie.layers.contract import Round, Stack
 from coterie.layers.dropout import dropouts
@@ -455,7 +452,7 @@ from coterie.core.codec import pack
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 from coterie.core.model import Model
-from coterie.core.references import All
+from coterie.core.tasks import All
 from coterie.core.tasks import Fit
 
 def slow(client, split, taken):

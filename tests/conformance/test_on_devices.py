@@ -16,7 +16,7 @@ import coterie
 import sham
 from conftest import PAPERS
 from coterie.core.compute import HOST, Compute
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.training.result import Result
 
 if not sham.register():

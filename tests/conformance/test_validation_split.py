@@ -9,9 +9,8 @@ import toys
 
 from coterie import Evaluate, Model
 from coterie.client.contract import Moment
-from coterie.core.references import All
-from coterie.core.tasks import Evaluated
-from coterie.data.validation_split import with_validation
+from coterie.core.tasks import All, Evaluated
+from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 
 

@@ -12,9 +12,8 @@ from comings import linear, toy
 from conftest import few
 from coterie import Local
 from coterie.core.model import Model
-from coterie.core.references import Best
 from coterie.core.registry import METHODS
-from coterie.core.tasks import Evaluated, Fit, Fitted, Scored
+from coterie.core.tasks import Best, Evaluated, Fit, Fitted, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.training.assembly import Run

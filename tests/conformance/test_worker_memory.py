@@ -10,11 +10,9 @@ import toys
 
 from coterie.client.contract import Moment
 from coterie.core.compute import one_thread
-from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
-from coterie.core.references import All
-from coterie.core.tasks import Fit
-from coterie.data.domain import Samples
+from coterie.core.tasks import All, Fit, Local
+from coterie.data.federation import Samples
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 

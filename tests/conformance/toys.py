@@ -14,13 +14,12 @@ from torch import Tensor, nn
 
 from coterie.core.codec import pack
 from coterie.core.compute import HOST, Compute, one_thread
-from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation, Split
+from coterie.core.tasks import Local
+from coterie.data.federation import Federation, Samples, Split
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method

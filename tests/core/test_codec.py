@@ -19,10 +19,8 @@ from torch import Tensor
 from conftest import raises, vector
 from coterie.client.contract import DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer, VisitResult
 from coterie.core.codec import TYPES, pack, unpack
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Own, Pick, Posterior
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tasks import All, Best, Describe, Evaluate, Fit, Local, Own, Pick, Posterior, Score
 
 TASKS = (Fit, Score, Evaluate, Describe, All, Pick, Best, Own, Posterior, Local, ByClient)
 ANSWERS = (VisitResult, FitAnswer, ScoreAnswer, EvaluateAnswer, DescribeAnswer)

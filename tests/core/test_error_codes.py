@@ -15,7 +15,7 @@ import pytest
 
 from conftest import raises
 from coterie.core.errors import ArgumentError, CoterieError, DivergedError, NoAnswerError, QuorumError, ResumeError
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.network.wire import WireError
 from coterie.testing import MethodCheckError
 from coterie.tools.cli import main as cli

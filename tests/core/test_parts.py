@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from conftest import raises, vector
 from coterie.client.training import train
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.parts import AdaptedLinear, Adapters, Train, merge, prepare
+from coterie.core.tasks import Local
 from coterie.zoo import MLP
 
 MLP_3_2_2 = partial(MLP(hidden=(2,)), (3,), 2)  # named 1 and 3: weight 6, bias 2, weight 4, bias 2

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from conftest import raises
 from coterie.clustering.averaging import mean, mean_by
-from coterie.core.local import Local
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted, Local
 from coterie.layers.traffic import NUMBER, up
 from coterie.training.diagnostics import training
 from remote_models import THETA, Far

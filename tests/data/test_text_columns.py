@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieWarning
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import CSV, from_frame
-from coterie.data.encoding import TableScale
+from coterie.data.cells import hashed
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.hashed_texts import hashed
 from coterie.serving.export.export import export
 from coterie.tools.cli.main import app
 

@@ -18,9 +18,9 @@ import sham
 from conftest import ROOT, linear, make_federation, raises
 from coterie.client.training import LossScale, train
 from coterie.core.compute import HOST, Compute, determinism, find_device
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.seeds import Purpose, generator
+from coterie.core.tasks import Local
 from coterie.engines.choose import Sizes, chosen
 from coterie.engines.ray.engine import ActorResources, on_gpus
 from coterie.engines.sequential import Sequential

@@ -16,12 +16,11 @@ import sham
 from conftest import make_federation
 from coterie.client.contract import Moment
 from coterie.client.training import clip_rows
-from coterie.core.compute import Compute, own_random_numbers, seed_device
-from coterie.core.local import Local
+from coterie.core.compute import Compute
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Pick
+from coterie.core.seeds import own_random_numbers, seed_device
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Task
+from coterie.core.tasks import All, Best, Evaluate, Fit, Fitted, Local, Pick, Score, Task
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine, Outcome, Visit

@@ -15,11 +15,9 @@ from conftest import make_federation
 from coterie.client.batched.mapped import MappedTraining
 from coterie.client.contract import Moment
 from coterie.core.compute import Compute
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Visit
 

@@ -23,12 +23,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from coterie.network.engine import NoReply, Outgoing
 from coterie.network.flower import transport
 from coterie.network.flower.transport import CUT_OFF, TYPE, FlowerTransport, to_records
-from coterie.network.wire import EncodedTensor, Limits, Payload
+from coterie.network.wire import EncodedTensor, Payload, PayloadLimits
 
 pytestmark = pytest.mark.distributed
 
 ANSWER = Payload('{"tree": 1}', (EncodedTensor("uint8", (3,), b"abc"), EncodedTensor("uint8", (2,), b"de")))
-SMALL = Limits(largest=1000, arrays=2, outline=100)
+SMALL = PayloadLimits(largest=1000, arrays=2, outline=100)
 
 
 @dataclass
@@ -98,7 +98,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> SuperLink:
     return SuperLink(clock=clock)
 
 
-def sent(link: SuperLink, *nodes: int, limits: Limits = SMALL) -> tuple[FlowerTransport, list[str]]:
+def sent(link: SuperLink, *nodes: int, limits: PayloadLimits = SMALL) -> tuple[FlowerTransport, list[str]]:
     transport = FlowerTransport(link)
     message_ids = transport.send([Outgoing(node, Payload(f'{{"to": {node}}}', ()), limits) for node in nodes], 30.0)
     assert all(message.metadata.message_type == TYPE for message in link.sent)

@@ -21,11 +21,9 @@ import coterie
 from conftest import PAPERS
 from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
-from coterie.data.domain import Samples
+from coterie.core.tasks import All, Fit, Fitted, Local
+from coterie.data.federation import Samples
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.ray.engine import ActorResources, NodeModels, Ray, RayModels, join

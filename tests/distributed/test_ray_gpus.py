@@ -16,8 +16,7 @@ from coterie.client.contract import Moment
 from coterie.core.compute import Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Visit
 from coterie.engines.ray.engine import Ray, RayModels

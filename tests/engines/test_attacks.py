@@ -8,10 +8,9 @@ from torch import Tensor
 from conftest import raises
 from coterie import Attack, AttackView, Lie, Local
 from coterie.client.contract import Memory, Moment
-from coterie.core.references import Best
 from coterie.core.registry import ANY_CODE
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Described, Fit, Fitted, Score, Scored
+from coterie.core.tasks import Best, Describe, Described, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.layers.attack import Hostile
 

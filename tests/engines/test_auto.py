@@ -16,15 +16,13 @@ import coterie
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.contract import EvaluateAnswer, Moment
 from coterie.client.visit import TaskRunner
-from coterie.core.local import Local
 from coterie.core.metrics import by_client
 from coterie.core.model import Model
-from coterie.core.references import Pick
 from coterie.core.registry import NO_CODE
-from coterie.core.tasks import Evaluate
-from coterie.data.datasets.digits import Digits
+from coterie.core.tasks import Evaluate, Local, Pick
 from coterie.data.federation import Federation
-from coterie.data.partitions.clusterwise import Rotated
+from coterie.data.partitions.by_cluster import Rotated
+from coterie.data.sets.images import Digits
 from coterie.engines.choose import Sizes, choose, work
 from coterie.training.build import named_model
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from coterie.core.local import Local
-from coterie.core.references import All
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted, Local
 from coterie.layers.robust import Guarded, Robust, RobustMean, guard
 
 ZERO = torch.zeros(2)

@@ -16,10 +16,8 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, raises
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Mix, Own, Pick, Ref
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Fit, Fitted, Scored
+from coterie.core.tasks import All, Best, Fit, Fitted, Local, Mix, Own, Pick, Ref, Scored
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.engines.updates import norms_of, screen, without

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from conftest import raises, vector
 from coterie.core.codec import TYPES
-from coterie.core.references import All
+from coterie.core.tasks import All
 from coterie.engines.workers import ALIGN, Channel
 
 PAGE = mmap.PAGESIZE // 4  # float32 numbers that fill the smallest block

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Pick, Ref
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Fit, Fitted, Reply, Score, Scored, Task
+from coterie.core.tasks import All, Best, Fit, Fitted, Local, Pick, Ref, Reply, Score, Scored, Task
 from coterie.methods.cam import CAM
 from coterie.methods.contract import Method
 from coterie.methods.fedgroup import FedGroup, FedGrouProx

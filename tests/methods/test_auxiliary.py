@@ -16,10 +16,9 @@ from coterie import CFL, FLHC, IFCA, Composed, FedEM, FedGroup, FedSoft, Local, 
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.contract import Moment
 from coterie.client.visit import TaskRunner
-from coterie.core.references import All, Pick
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Pick
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.cam import CAM, References, Residual

@@ -24,8 +24,8 @@ from scripted import (
 
 import coterie
 from coterie.core.errors import CoterieError
-from coterie.core.references import Own, Pick
 from coterie.core.tables import ByClient, Roster
+from coterie.core.tasks import Own, Pick
 from coterie.methods.given import Given, Oracle
 from coterie.methods.hard_clusters import Clusters
 from coterie.methods.local_only import LocalOnly

@@ -13,15 +13,13 @@ from sklearn.metrics import adjusted_rand_score
 import coterie
 from conftest import linear
 from coterie import FLUX, PACFL, FedClust, Fielding
-from coterie.clustering.angles import subspace_angles
 from coterie.clustering.linkage import elbow
-from coterie.core.references import All
+from coterie.clustering.similarity import subspace_angles
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Fit
+from coterie.core.tasks import All, Describe, Fit
 from coterie.data import Pathological, Rotated
 from coterie.methods.flux import scaled
-from coterie.methods.personal import Personalised
-from coterie.methods.personal_ask import Split
+from coterie.methods.personal import Personalised, Split
 from coterie.testing import ScriptedAsk, fitted, make_cohort, make_roster
 from coterie.testing.scripted import described
 

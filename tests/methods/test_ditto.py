@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from scripted import LOCAL, NOBODY, ScriptedAsk, a_fit, all_of, close, fitted, kept, make_cohort, make_roster
 
-from coterie.core.references import Own
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import Evaluate, Own
 from coterie.methods.ditto import Ditto
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})

@@ -25,7 +25,7 @@ from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
 from coterie.core.tasks import Evaluated
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Ragged
 from coterie.engines.contract import Engine, Missing, Outcome, ReplyBuilder, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Admits, Method

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from scripted import LOCAL, NOBODY, TWO, ScriptedAsk, a_fit, all_of, close, fitted, make_cohort, make_roster, scored
 
-from coterie.core.references import Estimated, Own, Posterior, Ref
-from coterie.core.tasks import Score
+from coterie.core.tasks import Estimated, Own, Posterior, Ref, Score
 from coterie.methods.fedem import FedEM
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})

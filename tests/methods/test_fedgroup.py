@@ -31,8 +31,7 @@ from scripted import (
 )
 
 from conftest import raises
-from coterie.core.local import Local
-from coterie.core.tasks import Fit, Fitted, Score
+from coterie.core.tasks import Fit, Fitted, Local, Score
 from coterie.methods.fedgroup import FedGroup, FedGrouProx, Groups
 
 SIX = [3, 7, 11, 19, 23, 31]
@@ -148,6 +147,18 @@ def test_aggregation_between_groups() -> None:
     ask = ScriptedAsk(fitted({3: [3.0, 4.0], 7: [0.0, 2.0]}, choice=[0, 1]))
     state = FedGroup(k=3, eta_g=0.5, local=LOCAL).round(before, make_cohort([3, 7], ROSTER, round=4), ask)
     close(state.centers, [[2.6, 4.8], [-0.1, 2.7], [-7.7, 6.9]])
+
+
+def test_aggregation_between_groups_leaves_running_statistics_alone() -> None:
+    """The third number is a statistic: it has no direction, and is no part of a length. The rest is as above."""
+    before = dataclasses.replace(
+        BEGUN,
+        centers=torch.tensor([[5.0, 1.0, 7.0], [1.0, 9.0, 8.0], [-8.0, 6.0, 9.0]]),
+        updates=torch.tensor([[3.0, 0.0], [0.0, 4.0], [-1.0, 0.0]]),
+    )
+    ask = ScriptedAsk(fitted({3: [3.0, 4.0, 7.5], 7: [0.0, 2.0, 8.5]}, choice=[0, 1]))
+    state = FedGroup(k=3, eta_g=0.5, local=LOCAL).round(before, make_cohort([3, 7], ROSTER, round=4), ask)
+    close(state.centers, [[2.6, 4.8, 7.5], [-0.1, 2.7, 8.5], [-7.7, 6.9, 9.0]])
 
 
 def test_newcomers_join_the_group_whose_update_is_most_alike() -> None:

@@ -11,9 +11,8 @@ from torch import nn
 from conftest import raises
 from coterie.core.model import Model
 from coterie.core.parts import outputs_of
-from coterie.core.references import Estimated, Own, Posterior, Ref
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Score
+from coterie.core.tasks import Estimated, Own, Posterior, Ref, Score
 from coterie.methods.fedrc import FedRC, RobustMixture
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})

@@ -26,9 +26,8 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.references import Estimated, Mix, Own
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Fit, Fitted, Score
+from coterie.core.tasks import Estimated, Fit, Fitted, Mix, Own, Score
 from coterie.methods.fedsoft import FedSoft, Soft
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})

@@ -25,7 +25,7 @@ from scripted import (
     table,
 )
 
-from coterie.core.references import Pick
+from coterie.core.tasks import Pick
 from coterie.methods.flhc import FLHC, Hierarchy
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60, 19: 20, 23: 20})

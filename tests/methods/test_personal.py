@@ -16,14 +16,12 @@ from coterie import IFCA, CoterieError, FedAvg, FedBN, FedEM, Federation, FedPer
 from coterie.client.contract import Moment
 from coterie.clustering.averaging import Weighting
 from coterie.core.parts import Section
-from coterie.core.references import All, Best, Own, Personal
 from coterie.core.seeds import Purpose, generator
-from coterie.core.tasks import Evaluated, Fit, Fitted
+from coterie.core.tasks import All, Best, Evaluated, Fit, Fitted, Own, Personal
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
-from coterie.methods.personal import IFCAPersonal, Personalised
-from coterie.methods.personal_ask import Split
+from coterie.methods.personal import IFCAPersonal, Personalised, Split
 
 ROSTER = make_roster({3: 30, 7: 10, 11: 60})
 HERE = make_cohort([3, 7, 11], ROSTER)

@@ -14,11 +14,9 @@ import torch
 from scripted import played, silence, variant
 from torch import Tensor, nn
 
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Pick
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Fit, Fitted, Score, Scored
+from coterie.core.tasks import All, Best, Fit, Fitted, Local, Pick, Score, Scored
 from coterie.methods.contract import Ask
 from coterie.methods.fedavg import FedAvg
 from coterie.methods.fedprox import FedProx

@@ -17,7 +17,13 @@ from conftest import few, make_federation, raises
 from coterie import Adam, FedAdam, FedAvg, FedAvgM, Local, Model, Momentum
 from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
+from coterie.layers.server_optimizer import ServerStep
+from coterie.methods.cam import WeCFLCAM
+from coterie.methods.fedclust import FedClust
+from coterie.methods.fedgroup import FedGroup
+from coterie.methods.flhc import FLHC
 from coterie.methods.server_optimized import Optimized
+from coterie.methods.wecfl import WeCFL
 
 ROSTER = make_roster({3: 30, 7: 10})
 COHORT = make_cohort([3, 7], ROSTER)
@@ -177,3 +183,42 @@ def test_one_optimizer_is_enough() -> None:
 def test_what_is_no_server_optimizer(wrong: Any) -> None:
     with raises("config-invalid-value" if wrong != {"name": "adam", "beta": 0.9} else "config-unknown-key"):
         run(FedAvg(), server_optimizer=wrong)
+
+
+@pytest.mark.parametrize(
+    ("method", "many"),
+    [
+        (FedGroup(k=2, alpha=6, eta_g=0.05, local=SHORT), 2),
+        (WeCFLCAM(WeCFL(k=2, local=SHORT), cluster_update="eq6", warmup=0), 3),  # two clusters and the global model
+    ],
+    ids=["fedgroup", "cam"],
+)
+def test_moments_stay_with_a_cluster_whose_model_the_method_changes_after_its_mean(
+    method: Any, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every model that the method goes on with there are moments, and they grow as momentum does."""
+    lengths: list[list[float]] = []
+    commit = ServerStep.commit
+
+    def noted(self: ServerStep, round: Any, before: Any, after: Any) -> Any:
+        said = commit(self, round, before, after)
+        lengths.append(sorted(float(one.norm()) for one in self.moments.values()))
+        return said
+
+    monkeypatch.setattr(ServerStep, "commit", noted)
+    run(method, rounds=4, server_optimizer=Momentum(beta=0.9))
+    assert [len(one) for one in lengths[1:]] == [many] * 3
+    momentum = lengths[-1]
+    lengths.clear()
+    run(method, rounds=4, server_optimizer=Momentum(beta=0.0))
+    assert momentum[-1] > 1.5 * lengths[-1][-1], "v = 0.9 v + D is longer than D alone"
+
+
+@pytest.mark.parametrize(
+    "method", [FLHC(k=2, warmup=0, local=SHORT), FedClust(k=2, local=SHORT)], ids=["flhc", "fedclust"]
+)
+def test_references_that_place_newcomers_are_means_and_not_steps_of_an_optimizer(method: Any) -> None:
+    plain = run(method, rounds=1).state
+    adam = run(method, rounds=1, server_optimizer=Adam(eta=0.3)).state
+    torch.testing.assert_close(adam.updates, plain.updates)
+    assert not torch.allclose(adam.centers, plain.centers, atol=1e-3)

@@ -32,8 +32,7 @@ from scripted import (
 )
 from torch import Tensor
 
-from coterie.core.local import Local
-from coterie.core.tasks import Fitted
+from coterie.core.tasks import Fitted, Local
 from coterie.methods.stocfl import StoCFL, Stochastic, representing, with_tau
 from papers.methods.rows import Rows
 from papers.methods.stocfl import Sampled

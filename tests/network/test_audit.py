@@ -17,9 +17,7 @@ from test_bans import WORDS, Liar
 
 from conftest import raises
 from coterie.client.contract import FitAnswer
-from coterie.core.local import Local
-from coterie.core.references import All
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.network import audit as module
 from coterie.network import certificates
 from coterie.network import engine as engine_module

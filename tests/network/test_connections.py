@@ -28,7 +28,7 @@ from coterie.network import connections as module
 from coterie.network.audit import AuditEntry
 from coterie.network.connections import Connections, Listener, bound, most_open, place
 from coterie.network.flower import guard as guard_module
-from coterie.network.flower.guard import AT_ONCE, STRANGER, Guard, Rates
+from coterie.network.flower.guard import AT_ONCE, STRANGER, Rates, SuperLinkGuard
 from coterie.network.flower.launcher import close_silent_connections, limit_connections
 
 ONE, OTHER = "127.0.0.2", "127.0.0.3"  # two other machines, as far as the server can tell
@@ -93,7 +93,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         limits = Connections(per_address, in_all, ("127.0.0.1", "::1"), running.noted.append, strangers)
         close_silent_connections(limits)
         limit_connections(limits)
-        guarded = Guard(app, ("127.0.0.1", "::1"), requests, running.noted.append, b"x-key", limits)
+        guarded = SuperLinkGuard(app, ("127.0.0.1", "::1"), requests, running.noted.append, b"x-key", limits)
 
         async def superlink(scope: Any, receive: Any, send: Any) -> None:
             running.begun += 1

@@ -65,3 +65,22 @@ def test_no_other_file_reaches_into_flower() -> None:
             text = path.read_text("utf-8")
             assert not public.search(text), f"{path}: imports a private module of Flower"
             assert not private.search(text), f"{path}: uses a private part of Flower"
+
+
+@pytest.mark.parametrize(
+    ("release", "fits"),
+    [("1.40.2", False), ("1.41.0", True), ("1.42.7", True), ("1.43.0", False), ("2.41.0", False), ("1.42rc1", False)],
+)
+def test_a_release_that_was_never_tried_is_refused(release: str, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internals, "version", lambda _: release)
+    if fits:
+        internals.require_flower("coterie server")
+        return
+    with pytest.raises(CoterieError, match=f"works with Flower 1.41 to 1.42, and flwr {release} is installed"):
+        internals.require_flower("coterie server")
+
+
+def test_the_range_is_the_one_that_the_extra_asks_for() -> None:
+    text = (SOURCES.parents[1] / "pyproject.toml").read_text("utf-8")
+    (first, last) = internals.RELEASES
+    assert f"flwr>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}" in text

@@ -12,7 +12,7 @@ import pytest
 from coterie.network.audit import AuditEntry
 from coterie.network.connections import prompt
 from coterie.network.flower import guard as module
-from coterie.network.flower.guard import LARGE, PARTS, SMALL, STRANGER, Guard
+from coterie.network.flower.guard import LARGE, PARTS, SMALL, STRANGER, SuperLinkGuard
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_other_machines_reach_what_clients_need_only(path: str, peer: str, passe
     async def nothing() -> Any:
         return {"type": "http.request"}
 
-    guard = Guard(inner, ("127.0.0.1", "::1", "10.0.0.5"))
+    guard = SuperLinkGuard(inner, ("127.0.0.1", "::1", "10.0.0.5"))
     scope: dict[str, Any] = {
         "type": "http",
         "path": path,
@@ -93,7 +93,7 @@ class Played:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     def play(self) -> Played:
-        asyncio.run(Guard(self.app, ("127.0.0.1",))(self.scope, self.receive, self.send))
+        asyncio.run(SuperLinkGuard(self.app, ("127.0.0.1",))(self.scope, self.receive, self.send))
         return self
 
 
@@ -226,6 +226,6 @@ def test_the_servers_own_test_is_marked_in_the_audit_log(peer: str, marked: bool
         "method": "POST",
         "headers": [(STRANGER, b"1")] if marked else [],
     }
-    asyncio.run(Guard(inner, ("127.0.0.1", "::1"), note=found.append)(scope, nothing, send))
+    asyncio.run(SuperLinkGuard(inner, ("127.0.0.1", "::1"), note=found.append)(scope, nothing, send))
     assert [entry.reason for entry in found] == noted
     assert all(entry.address == peer for entry in found)

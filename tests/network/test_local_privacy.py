@@ -15,10 +15,8 @@ from local_transport import LocalTransport, groups, transport_of, worker
 
 from conftest import raises
 from coterie.client.contract import FitAnswer, Moment, VisitResult
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tables import Roster
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tasks import All, Best, Describe, Evaluate, Fit, Local, Own, Posterior, Row, Score
 from coterie.layers.accountant import Gaussian, RandomisedResponse, epsilon_of
 from coterie.network import engine as engine_module
 from coterie.network.config import read

@@ -18,12 +18,26 @@ from conftest import UNTOLD, linear, make_federation, raises, vector
 from coterie.client.contract import Memory, Moment
 from coterie.core.codec import pack
 from coterie.core.compute import one_thread
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Ref, Row
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import (
+    All,
+    Best,
+    Describe,
+    Estimated,
+    Evaluate,
+    Fit,
+    Local,
+    Mix,
+    Own,
+    Pick,
+    Posterior,
+    Ref,
+    Row,
+    Score,
+    Task,
+)
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Outcome, Visit
 from coterie.engines.sequential import Sequential

@@ -17,9 +17,7 @@ from conftest import raises
 from coterie import __version__
 from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, ScoreAnswer
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Ref, Row
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Describe, Estimated, Evaluate, Fit, Local, Mix, Own, Ref, Row, Score, Task
 from coterie.network.messages import (
     PROTOCOL,
     ClientInfo,
@@ -33,7 +31,7 @@ from coterie.network.messages import (
     read_as_client,
     read_as_server,
 )
-from coterie.network.wire import Limits, WireError, encode
+from coterie.network.wire import PayloadLimits, WireError, encode
 
 P = 4
 THETA = torch.ones(P)
@@ -74,7 +72,7 @@ def test_a_message_goes_one_way() -> None:
         with pytest.raises(WireError):
             read_as_server(encode(other))
     with raises("wire-malformed", match="at most"):
-        read_as_server(encode(ABOUT), Limits(largest=10))
+        read_as_server(encode(ABOUT), PayloadLimits(largest=10))
 
 
 def test_both_sides_speak_the_same_protocol() -> None:

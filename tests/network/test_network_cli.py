@@ -20,7 +20,7 @@ def failed(*words: str) -> str:
 
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.network.flower.internals.find_spec", lambda _: object())
+    monkeypatch.setattr("coterie.network.flower.internals.require_flower", lambda _: None)
 
 
 PRIVATE = ("privacy={epsilon: 8, evaluation: trusted}",)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 
 from coterie.client.contract import Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Mix, Pick, Row
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Fit, Task
+from coterie.core.tasks import All, Fit, Local, Mix, Pick, Row, Task
 from coterie.engines.contract import Visit
 from coterie.network.messages import for_client
 

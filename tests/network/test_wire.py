@@ -19,10 +19,9 @@ from visit_requests import CENTERS, request, set_at
 from conftest import raises
 from coterie.core.codec import TYPES
 from coterie.core.decoder import DEPTH, fits
-from coterie.core.local import Local
-from coterie.core.references import Ref, Row
+from coterie.core.tasks import Local, Ref, Row
 from coterie.network.messages import TO_CLIENT
-from coterie.network.wire import EncodedTensor, Limits, Payload, decode, encode
+from coterie.network.wire import EncodedTensor, Payload, PayloadLimits, decode, encode
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +40,7 @@ class Pair:
 
 
 def opened(payload: Payload, **limits: int) -> Any:
-    return decode(payload, TO_CLIENT, Limits(**limits))
+    return decode(payload, TO_CLIENT, PayloadLimits(**limits))
 
 
 def again(tree: object, compress: bool = False) -> Any:
@@ -192,9 +191,9 @@ def test_a_bomb_is_not_inflated(announced: int) -> None:
     tracemalloc.stop()
     assert peak < 5 << 20
     with raises("wire-malformed", match="larger than the 1000000 bytes"):
-        decode(raw("uint8", (200 << 20,), bomb, compress=True), (), Limits(largest=10**6))
+        decode(raw("uint8", (200 << 20,), bomb, compress=True), (), PayloadLimits(largest=10**6))
     with raises("wire-malformed", match="at most 1000000 bytes, this one has 1600000"):
-        decode(raw("int64", (200_000,), bomb, compress=True), (), Limits(largest=10**6))
+        decode(raw("int64", (200_000,), bomb, compress=True), (), PayloadLimits(largest=10**6))
 
 
 def test_an_array_of_which_only_a_part_is_named_is_not_even_inflated() -> None:

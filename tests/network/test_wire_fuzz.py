@@ -17,9 +17,9 @@ from visit_requests import request, set_at
 from conftest import examples
 from coterie.core.codec import TYPES
 from coterie.network.messages import TO_CLIENT
-from coterie.network.wire import EncodedTensor, Limits, Payload, WireError, decode, encode
+from coterie.network.wire import EncodedTensor, Payload, PayloadLimits, WireError, decode, encode
 
-SMALL = Limits(largest=1 << 20, arrays=50, outline=1 << 16)
+SMALL = PayloadLimits(largest=1 << 20, arrays=50, outline=1 << 16)
 JSON = st.recursive(
     st.none()
     | st.booleans()

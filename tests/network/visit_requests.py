@@ -8,10 +8,22 @@ from typing import Any
 import torch
 
 from coterie.client.contract import Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior, Row
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tasks import (
+    All,
+    Best,
+    Describe,
+    Estimated,
+    Evaluate,
+    Fit,
+    Local,
+    Mix,
+    Own,
+    Pick,
+    Posterior,
+    Row,
+    Score,
+)
 from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest
 
 CENTERS = torch.arange(12.0).reshape(3, 4)

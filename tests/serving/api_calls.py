@@ -18,16 +18,16 @@ import httpx
 import numpy as np
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.serving.api.app import make_app
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.runs import Named, Runs
 
 LOCAL = Local(epochs=5, batch="full", lr=0.5)
 RULES = np.array([[4.0, 0.0], [-4.0, 0.0]])  # the two groups label by the sign of the first number, in opposite ways
 HEADERS = {"content-type": "application/json"}
-LIMITS = Limits()
+LIMITS = ApiLimits()
 BASE = "http://127.0.0.1"
 
 
@@ -44,7 +44,7 @@ def train(path: Path, method: Any, data: Federation, rounds: int = 4, model: str
     return coterie.run(method, data, model, rounds=rounds, out=path)
 
 
-def app_of(*paths: Path, limits: Limits = LIMITS, **how: Any) -> Any:
+def app_of(*paths: Path, limits: ApiLimits = LIMITS, **how: Any) -> Any:
     """The application over these run directories."""
     return make_app(Runs([Named(path.name, path) for path in paths], limits), **how)
 

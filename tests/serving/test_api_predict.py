@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.predictor import ReadyNetworks
 from coterie.zoo import MLP
 
@@ -167,7 +167,7 @@ def test_networks_that_are_ready_are_bounded_and_shared() -> None:
 
 def test_a_cache_of_one_network_answers_the_same(tmp_path: Path) -> None:
     result = calls.train(tmp_path / "run", METHODS["ditto"](), calls.federation(GROUPS), model="mlp")
-    app = calls.app_of(tmp_path / "run", limits=Limits(networks=0))
+    app = calls.app_of(tmp_path / "run", limits=ApiLimits(networks=0))
     for client in (0, 3, 0, 5, 3):
         said = calls.ask(app, "/predict", {"client": client, "rows": X.tolist()}).json()
         assert said["predictions"] == result.predict(client, X).tolist()

@@ -12,7 +12,7 @@ import api_calls as calls
 import pytest
 
 import coterie
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.served_run import ServedRun
 
 ROWS = [[1.0, 2.0]]
@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def app(run: Path) -> Any:
-    return calls.app_of(run, limits=Limits(body=2000, rows=20))
+    return calls.app_of(run, limits=ApiLimits(body=2000, rows=20))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_large_bodies_are_refused_whether_or_not_their_length_is_announced(app: 
 
 
 def test_a_body_that_comes_too_slowly_is_given_up(run: Path) -> None:
-    app = calls.app_of(run, limits=Limits(seconds=0.05))
+    app = calls.app_of(run, limits=ApiLimits(seconds=0.05))
 
     async def trickle() -> AsyncIterator[bytes]:
         while True:
@@ -137,7 +137,7 @@ def test_a_body_that_comes_too_slowly_is_given_up(run: Path) -> None:
 
 def test_an_answer_that_takes_too_long_is_given_up(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServedRun, "assign", lambda *_: time.sleep(0.5))
-    app = calls.app_of(run, limits=Limits(seconds=0.05))
+    app = calls.app_of(run, limits=ApiLimits(seconds=0.05))
     response = calls.ask(app, "/assign", {"rows": ROWS, "labels": [1]})
     assert calls.problem(response) == (503, "request-too-slow", None)
 

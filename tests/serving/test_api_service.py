@@ -15,7 +15,7 @@ import pytest
 
 import coterie
 from conftest import raises
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.runs import Named, Runs, named
 
 GROUPS = [0, 0, 1, 1, 0, 1]
@@ -78,7 +78,7 @@ def test_clients_whose_names_are_numbers_predict_by_their_own_models(tmp_path: P
 
 def test_a_newcomer_is_kept_only_where_asked_and_predicts_as_served(run: Path) -> None:
     rows, labels = samples(1)
-    app = calls.app_of(run, limits=Limits(newcomers=1))
+    app = calls.app_of(run, limits=ApiLimits(newcomers=1))
     assert calls.ask(app, "/predict", {"client": "Eve", "rows": ROWS}).status_code == 422
     assert calls.ask(app, "/assign", {"rows": rows, "labels": labels, "keep": "Eve"}).json()["kept"] == "Eve"
     said = calls.ask(app, "/predict", {"client": "Eve", "rows": ROWS, "proba": True}).json()
@@ -150,7 +150,7 @@ def test_names_of_runs(tmp_path: Path) -> None:
     with raises("option-invalid", match="NAME="):
         named(["runs/a b"])
     with raises("run-not-found"):
-        Runs(named([str(tmp_path)]), Limits())
+        Runs(named([str(tmp_path)]), ApiLimits())
 
 
 def test_metrics_count_by_pattern_and_never_by_what_was_written(run: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import coterie
 from conftest import raises
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.serving.assign import assign
 from coterie.serving.predict_table import predict_table
 

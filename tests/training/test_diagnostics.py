@@ -13,10 +13,8 @@ from torch import Tensor
 
 import coterie
 from conftest import linear, make_federation, vector
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Mix, Own, Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Best, Evaluate, Fit, Fitted, Local, Mix, Own, Pick
 from coterie.methods.cam import IFCACAM
 from coterie.training.diagnostics import Diagnosis, diagnose, models_of, training
 from papers.methods.cam import CAMAuthors

@@ -12,7 +12,7 @@ import torch
 import coterie
 from coterie.core.codec import pack
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import Drift, Rotated
 from coterie.data.federation import Federation
 from coterie.network.config import read

@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 import coterie
 from coterie import CoterieError, Federation, Local
-from coterie.core.references import All
 from coterie.core.registry import NO_CODE
-from coterie.core.tasks import Evaluate, Fit
-from coterie.data.datasets.digits import Digits
-from coterie.data.partitions.clusterwise import Rotated
+from coterie.core.tasks import All, Evaluate, Fit
+from coterie.data.partitions.by_cluster import Rotated
+from coterie.data.sets.images import Digits
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
@@ -38,7 +37,7 @@ AUTO = Local(epochs=1, batch=8, lr="auto")
 def line(scale: float, clients: int = 8) -> Federation:
     """Every sample is (scale, 5 scale): with one weight w, the loss is scale² (w - 5)²."""
     x, y = np.full((12, 1), scale, np.float32), np.full((12, 1), 5 * scale, np.float32)
-    return Federation.from_arrays([(x, y)] * clients, task="regression", standardise=False)
+    return Federation.from_arrays([(x, y)] * clients, task="regression", standardise=False, standardise_y=False)
 
 
 LONG = Local(steps=30, batch=8, lr="auto")

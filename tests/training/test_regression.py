@@ -17,12 +17,10 @@ import coterie
 from conftest import Data, linear, raises, vector
 from coterie.client.contract import FitAnswer, Moment
 from coterie.client.visit import TaskRunner
-from coterie.core.local import Local
-from coterie.core.references import All
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.data import CSV
 from coterie.data.federation import Federation
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
 from coterie.network.wire import encode
 from coterie.training.config import read

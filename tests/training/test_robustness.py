@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import coterie
 from conftest import make_federation, raises
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.network.config import read as read_server
 from coterie.tools.cli.main import app
 from coterie.training.config import RunConfig, read

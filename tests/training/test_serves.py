@@ -8,9 +8,8 @@ import torch
 
 import coterie
 from coterie import CAM, FedAvg, FedEM, FedPer, Halves, Local, WeCFL
-from coterie.core.references import All, Estimated, Mix, Own, Pick
 from coterie.core.tables import ByClient, Counted
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import All, Estimated, Evaluate, Mix, Own, Pick
 from coterie.methods.ditto import Ditto
 from coterie.methods.local_only import LocalOnly
 from coterie.training.events import RoundDone, ServingModel

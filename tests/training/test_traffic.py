@@ -13,10 +13,23 @@ from torch import Tensor
 import coterie
 from conftest import linear, make_federation, vector
 from coterie.client.contract import Memory, Moment
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Posterior
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Described, Evaluate, Fit, Fitted, Score, Scored
+from coterie.core.tasks import (
+    All,
+    Best,
+    Described,
+    Estimated,
+    Evaluate,
+    Fit,
+    Fitted,
+    Local,
+    Mix,
+    Own,
+    Pick,
+    Posterior,
+    Score,
+    Scored,
+)
 from coterie.engines.contract import Visit
 from coterie.layers.traffic import down, up
 from coterie.methods.cam import IFCACAM, WeCFLCAM

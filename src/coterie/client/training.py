@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Replica, channels_last
 from coterie.core.objective import sample_losses
+from coterie.core.tasks import Local
 
 BETAS = (0.9, 0.999)  # of Adam, like its epsilon as in torch.optim
 EPSILON = 1e-8

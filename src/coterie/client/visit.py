@@ -41,15 +41,22 @@ from coterie.client.contract import (
 from coterie.client.evaluation import answers_of, described
 from coterie.client.training import LocalTraining, Proximal, TrainingResult, train
 from coterie.core.allocation import BufferPool
-from coterie.core.compute import HOST, Compute, seed_device
+from coterie.core.compute import HOST, Compute
 from coterie.core.errors import CoterieError, not_finite
-from coterie.core.local import Local
 from coterie.core.model import Model, Replica, as_network, combined
 from coterie.core.objective import sample_losses
-from coterie.core.references import (
+from coterie.core.seeds import Purpose, draw_seed, generator, seed_device
+from coterie.core.sketch import sketch
+from coterie.core.tables import ByClient
+from coterie.core.tasks import (
     All,
     Best,
+    Describe,
     Estimated,
+    Evaluate,
+    Evaluated,
+    Fit,
+    Local,
     Mix,
     OneRow,
     Own,
@@ -58,16 +65,14 @@ from coterie.core.references import (
     Posterior,
     Ref,
     Row,
+    Score,
+    Task,
     personal_of,
     substitute,
     walk,
 )
-from coterie.core.seeds import Purpose, draw_seed, generator
-from coterie.core.sketch import sketch
-from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Evaluated, Fit, Score, Task
 from coterie.data.federation import Federation, Split
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 Outputs: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from coterie.core.aggregation import takes
+from coterie.core.aggregation import Aggregator, takes
 from coterie.core.tasks import Fitted
 
 Weighting: TypeAlias = Literal["size", "equal"]
@@ -26,6 +26,20 @@ def mean(models: Fitted | Tensor | None, weights: Tensor, empty: Tensor) -> Tens
     if theta is None:
         return empty
     return mean_by(torch.zeros(len(theta), dtype=torch.int64), models, weights, empty[None])[0]
+
+
+def as_measured(reply: Fitted) -> Fitted:
+    """A reply whose means are those of its models, where a server optimizer would step from them: for what clusters
+    are compared by. The reply itself where there is none."""
+    aggregator: object = reply.aggregator
+    return replace(reply, aggregator=aggregator.measured) if isinstance(aggregator, Steps) else reply
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """An aggregator that steps from a mean; `measured` takes that mean, None where it is plain."""
+
+    measured: Aggregator | None
 
 
 def mean_of_chain(links: Sequence[Fitted], empty: Tensor) -> Tensor:

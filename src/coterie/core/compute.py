@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -101,33 +100,6 @@ def _current(kind: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------ random numbers
-
-
-def seed_device(device: torch.device, seed: int) -> None:
-    """Seed what networks draw from (dropout): the CPU's generator and, on an accelerator, that one's."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cpu":
-        return
-    module: Any = torch.get_device_module(device.type)
-    on_it: AbstractContextManager[Any] = module.device(device) if device.index else contextlib.nullcontext()
-    with on_it:
-        module.manual_seed(seed)
-
-
-@contextmanager
-def own_random_numbers(device: torch.device) -> Iterator[None]:
-    """Afterwards the generators of the CPU and of this device are what they were."""
-    if device.type == "mps":  # PyTorch's fork_rng does not know its one generator
-        state = torch.mps.get_rng_state()
-        try:
-            with torch.random.fork_rng(devices=[]):
-                yield
-        finally:
-            torch.mps.set_rng_state(state)
-        return
-    numbers = [] if device.type == "cpu" else [device.index or 0]
-    with torch.random.fork_rng(devices=numbers, device_type="cuda" if not numbers else device.type):
-        yield
 
 
 # --------------------------------------------------------------------------------------------------------- determinism

@@ -9,8 +9,9 @@ from torch import Tensor
 from coterie.client.batched.visits import BatchedTaskRunner
 from coterie.client.contract import ClientTasks, Memory
 from coterie.core.allocation import BufferPool
-from coterie.core.compute import HOST, Compute, own_random_numbers
+from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
+from coterie.core.seeds import own_random_numbers
 from coterie.data.federation import Federation
 from coterie.engines.contract import CHUNKS, Missing, Outcome, ReplyBuilder, Visit, make_chunks, reason
 

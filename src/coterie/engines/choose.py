@@ -22,8 +22,8 @@ from coterie.client.batched.forward import stack_models
 from coterie.client.lanes.program import program_of
 from coterie.core.compute import HOST, Compute, cores, determinism
 from coterie.core.errors import CoterieError, suggest
-from coterie.core.local import Local
 from coterie.core.model import Model
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.engines.batched import Batched
 from coterie.engines.contract import Engine

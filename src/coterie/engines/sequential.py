@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from coterie.client.contract import ClientDataSource, ClientTasks, Memory, at_round
 from coterie.client.visit import TaskRunner
-from coterie.core.compute import HOST, Compute, own_random_numbers
+from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
+from coterie.core.seeds import own_random_numbers
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit, reason
 
 

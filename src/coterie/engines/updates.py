@@ -17,8 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from coterie.core.references import Estimated, Ref, start_known, starts_of, vectors_of
-from coterie.core.tasks import Fit, Fitted, RemoteModels, Reply, Task
+from coterie.core.tasks import (
+    Estimated,
+    Fit,
+    Fitted,
+    Ref,
+    RemoteModels,
+    Reply,
+    Task,
+    start_known,
+    starts_of,
+    vectors_of,
+)
 from coterie.engines.contract import Missing
 
 SMALLEST = 5  # replies; with fewer, the median means little

@@ -48,11 +48,23 @@ from coterie.core.allocation import MODEL, BufferPool, keep_memory
 from coterie.core.codec import TYPES as DTYPES
 from coterie.core.codec import pack, unpack
 from coterie.core.compute import HOST, Compute, determinism
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Best, Estimated, Mix, Own, Personal, Pick, Posterior
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.core.tasks import (
+    All,
+    Best,
+    Describe,
+    Estimated,
+    Evaluate,
+    Fit,
+    Local,
+    Mix,
+    Own,
+    Personal,
+    Pick,
+    Posterior,
+    Score,
+)
 from coterie.data.federation import Federation
 from coterie.engines.contract import (
     CHUNKS,

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.core.references import All, Best, Mix, Personal, Pick, Ref, personal_of, walk
 from coterie.core.settings import explained
 from coterie.core.tables import ByClient, number_of
-from coterie.core.tasks import Evaluate, Score, Scored
+from coterie.core.tasks import All, Best, Evaluate, Mix, Personal, Pick, Ref, Score, Scored, personal_of, walk
 from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
-from coterie.data.partitions.natural import TOO_FEW
+from coterie.data.partitions.by_client import TOO_FEW
 from coterie.engines.sequential import Sequential
 from coterie.insight.contrast import Contrast, contrasts, differences
 from coterie.training.ask import RoundAsk
-from coterie.training.inference import cluster_of
+from coterie.training.predict import cluster_of
 
 if TYPE_CHECKING:
     from coterie.training.result import Result

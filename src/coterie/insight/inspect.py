@@ -1,7 +1,7 @@
 """`coterie.inspect`: one round of updates on two halves of clients' data, and what it says of the federation.
 
 Nothing is trained beyond that, nothing is kept at a client, and the server sees sketches. See `clustering.halves` for
-the number of clusters and `clustering.halves_report` for everything else.
+the number of clusters and `clustering.halves` for everything else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,23 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from coterie.clustering.halves import Evidence, halves_evidence, sample_of, settled
-from coterie.clustering.halves_report import Resampled, Variances, heights, margins, resampled, variances, visible
+from coterie.clustering.halves import (
+    Evidence,
+    Resampled,
+    Variances,
+    halves_evidence,
+    heights,
+    margins,
+    resampled,
+    sample_of,
+    settled,
+    variances,
+    visible,
+)
 from coterie.core.errors import CoterieError, CoterieWarning
-from coterie.core.local import Local
-from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import explained, explained_call, settings_from
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import All, Fit, Fitted, Local
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.choose import EngineName, local_of
@@ -37,9 +46,9 @@ from coterie.methods.halves import Halves
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import AnyModel, as_model
-from coterie.training.commonest import only_class
 from coterie.training.job import Job
 from coterie.training.settings import Settings
+from coterie.training.warnings import only_class
 
 STEPS = (Halves().look,)  # local steps that are tried: as many as `halves` takes, so that both count by one rule
 SKETCH = 256  # numbers that stand for an update

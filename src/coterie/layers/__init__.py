@@ -17,11 +17,11 @@ from coterie.layers.privacy import PrivacySettings, Private
 from coterie.layers.quorum import Quorum, QuorumSettings
 from coterie.layers.robust import Guard, RobustSettings
 from coterie.layers.screening import Screening, ScreeningSettings
-from coterie.layers.server_optimizer import Optimized, ServerOptimizerSettings
+from coterie.layers.server_optimizer import ServerOptimizerSettings, ServerStep
 from coterie.layers.traffic import Traffic
 
 # Outermost first: what a layer does is done to the answers that those after it have left.
-ORDER: tuple[type[Layer], ...] = (Optimized, Private, Quorum, Guard, Screening, Dropout, Traffic, Hostile)
+ORDER: tuple[type[Layer], ...] = (ServerStep, Private, Quorum, Guard, Screening, Dropout, Traffic, Hostile)
 OWN = ORDER.index(Dropout)  # layers of a user's own lie inside screening, and outside what makes up the clients
 
 

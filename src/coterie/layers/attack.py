@@ -24,14 +24,12 @@ from torch import Tensor
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import NOT_FINITE, CoterieError, suggest
 from coterie.core.files import plain_bytes
-from coterie.core.references import Own, Ref, starts_of, vectors_of
 from coterie.core.registry import ATTACKS, NO_CODE, Consent
 from coterie.core.seeds import Purpose, draw_seed, generator
 from coterie.core.settings import STRICT, dataclass, explained
 from coterie.core.tables import ByClient, Clients
-from coterie.core.tasks import Described, Fit, Fitted, Reply, Scored, Task
-from coterie.data.course import unchanging
-from coterie.data.federation import Federation
+from coterie.core.tasks import Described, Fit, Fitted, Own, Ref, Reply, Scored, Task, starts_of, vectors_of
+from coterie.data.federation import Federation, unchanging
 from coterie.data.poisoning import triggered, with_backdoor, with_flipped_labels
 from coterie.engines.contract import Missing, Outcome, Visit
 from coterie.engines.updates import without

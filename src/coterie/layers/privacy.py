@@ -36,10 +36,25 @@ from torch.nn import functional
 from coterie.core import settings as constructors
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.model import Model
-from coterie.core.references import Ref, length_of, starts_of, vectors_of, walk
 from coterie.core.settings import STRICT, explained
 from coterie.core.tables import ByClient, Clients
-from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, RemoteModels, Reply, Score, Scored, Task
+from coterie.core.tasks import (
+    Describe,
+    Described,
+    Evaluate,
+    Fit,
+    Fitted,
+    Ref,
+    RemoteModels,
+    Reply,
+    Score,
+    Scored,
+    Task,
+    length_of,
+    starts_of,
+    vectors_of,
+    walk,
+)
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.layers.accountant import (
@@ -57,7 +72,7 @@ from coterie.layers.accountant import (
     require_accounting,
 )
 from coterie.layers.contract import NOBODY, Layer, Onward, Round, Setup
-from coterie.methods.contract import Refusal, Releases, releases_of
+from coterie.methods.contract import RefusedValue, Releases, releases_of
 
 FILE = "privacy.json"  # in a run's directory
 RELATION = "one client's data added or removed; who is on the roster is known"
@@ -124,17 +139,20 @@ def declared(method: Any) -> Releases:
     return found
 
 
-def _refused_settings(method: Any, found: Releases) -> Iterator[tuple[str, Refusal]]:
+def _refused_settings(method: Any, found: Releases) -> Iterator[tuple[str, RefusedValue]]:
     """What of a method's settings is refused, why, and what to write instead."""
     k = getattr(method, "k", 1)
     if not isinstance(k, int):
-        yield f"k={k!r}", Refusal(k, "the rule looks at single clients", "method.k=4")
+        yield f"k={k!r}", RefusedValue(k, "the rule looks at single clients", "method.k=4")
     for name, refusal in found.refused.items():
         if getattr(method, name) == refusal.value:
             yield f"{name}={refusal.value!r}", refusal
     local = getattr(method, "local", None)
     if local is not None and local.lr == "auto":
-        yield "local.lr=auto", Refusal("auto", "it tries rates on clients' data, and a number does not", "local.lr=0.1")
+        yield (
+            "local.lr=auto",
+            RefusedValue("auto", "it tries rates on clients' data, and a number does not", "local.lr=0.1"),
+        )
 
 
 @dataclass(frozen=True)

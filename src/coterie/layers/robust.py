@@ -37,10 +37,9 @@ from coterie.clustering.robust import (
     products,
     trimmed_mean,
 )
-from coterie.core.references import start_known, starts_of
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.sketch import sketch
-from coterie.core.tasks import Fit, Fitted, Reply, Task
+from coterie.core.tasks import Fit, Fitted, Reply, Task, start_known, starts_of
 from coterie.engines.contract import Missing, Outcome, RejectionListener, Visit
 from coterie.engines.updates import SMALLEST, more_steps, norms, screen, without
 from coterie.layers.contract import Layer, Onward, Round, averaging, by_name

@@ -1,14 +1,16 @@
 """A server optimizer around any method's means, be they plain, robust or private.
 
-Moments belong to a model, not to a cluster's number: they are found again by the model that they led to. So clusters
-may be renumbered, two that were split from one go on with its moments, and one that nobody answered for keeps both.
+Moments belong to a cluster, and a cluster is known by its model: moments are found again by the model that they led to.
+So clusters may be renumbered, two that were split from one go on with its moments, and one that nobody answered for
+keeps both. Where a method changes models after their means were taken (FedGroup's eta_g, CAM's Eq. 6), a model is known
+by its place: by the row of the method's state that it has, and had when its mean was taken.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import torch
@@ -26,6 +28,7 @@ from coterie.engines.contract import Outcome, Visit
 from coterie.layers.contract import Layer, Onward, Round, Setup, averaging, by_name
 
 Moments: TypeAlias = Mapping[bytes, Tensor]  # by the model that they belong to
+Means: TypeAlias = tuple[list[bytes], list[bytes]]  # of one mean: the models that clusters had, and those they got
 
 
 def fingerprint(model: Tensor) -> bytes:
@@ -42,7 +45,7 @@ class ServerOptimizerSettings:
     server_optimizer: Annotated[ServerOptimizer, BeforeValidator(by_name)] | None = None
 
 
-class Optimized(Layer):
+class ServerStep(Layer):
     """Clusters go where an optimizer takes them, with the mean as its gradient."""
 
     key = "server_optimizer"
@@ -52,7 +55,7 @@ class Optimized(Layer):
         self.moments: Moments = {}  # of the last committed round
 
     @classmethod
-    def of(cls, settings: Any) -> Optimized | None:
+    def of(cls, settings: Any) -> ServerStep | None:
         """None where clusters go to their means."""
         return None if settings.server_optimizer is None else cls(settings.server_optimizer)
 
@@ -64,7 +67,7 @@ class Optimized(Layer):
 
     def begin(self, round: Round) -> None:
         """See `Layer.begin`."""
-        self._round, self._new = round, dict(self.moments)
+        self._round, self._new, self._means = round, dict(self.moments), list[Means]()
 
     def visit(self, visit: Visit, onward: Onward) -> Outcome:
         """See `Layer.visit`."""
@@ -72,13 +75,31 @@ class Optimized(Layer):
         return dataclasses.replace(outcome, replies=averaging(visit.tasks, outcome.replies, self._around))
 
     def _around(self, inner: Aggregator | None) -> OptimizedMean:
-        return OptimizedMean(self._rule, self._new, self._round.model.parameters, inner)
+        return OptimizedMean(self._rule, self._new, self._round.model.parameters, inner, self._means)
 
     def commit(self, round: Round, before: Any, after: Any) -> Mapping[str, Any]:
         """Moments are kept of the models that the method goes on with."""
-        models = (t for t in pack(after)[1] if t.ndim and t.shape[-1] == round.model.size and t.is_floating_point())
-        self.moments = kept(self._new, models)
+        old, new = self._models(before), self._models(after)
+        self.moments = {}
+        for place, rows in enumerate(new):
+            had = old[place] if place < len(old) and len(old[place]) == len(rows) else [b""] * len(rows)
+            for number, model in enumerate(rows):
+                changed = model not in self._new and model != had[number]
+                key = self._led_to(had[number], number) if changed else model
+                if (moments := self._new.get(key)) is not None:
+                    self.moments[model] = moments
         return {}
+
+    def _models(self, state: Any) -> list[list[bytes]]:
+        """The models of each tensor in a state, as fingerprints of its rows."""
+        size = self._round.model.size
+        tensors = (t for t in pack(state)[1] if t.ndim and t.shape[-1] == size and t.is_floating_point())
+        return [[fingerprint(row) for row in t.reshape(-1, size)] for t in tensors]
+
+    def _led_to(self, had: bytes, number: int) -> bytes:
+        """Of a model that is no mean of this round: the mean in whose place it is."""
+        found = (ended[number] for begun, ended in reversed(self._means) if begun[number : number + 1] == [had])
+        return next(found, b"")
 
     def pack(self) -> Mapping[str, Any]:
         """See `Layer.pack`."""
@@ -95,20 +116,27 @@ class OptimizedMean:
     """An optimizer at work in one round (see `core.aggregation.Aggregator`), around a plain, robust or private mean."""
 
     def __init__(
-        self, rule: Momentum | Adam, moments: dict[bytes, Tensor], trained: int, inner: Aggregator | None = None
+        self,
+        rule: Momentum | Adam,
+        moments: dict[bytes, Tensor],
+        trained: int,
+        inner: Aggregator | None = None,
+        means: list[Means] | None = None,
     ) -> None:
         """moments: those there are, to which new ones are added. trained: how many numbers of a model are parameters,
-        which come first. inner: what takes the mean, if any."""
-        self._rule, self._trained, self._inner, self._moments = rule, trained, inner, moments
+        which come first. inner: what takes the mean, if any. means: is given each mean that is taken."""
+        self._rule, self._trained, self.measured, self._moments = rule, trained, inner, moments
+        self._means = [] if means is None else means
         self.also_of_nobody = bool(getattr(inner, "also_of_nobody", False))
 
     def __call__(self, labels: Tensor, reply: Fitted, weights: Tensor, empty: Tensor) -> Tensor:
         """Each cluster's model, moved by the optimizer where its clients answered."""
-        means = mean_by(labels, dataclasses.replace(reply, aggregator=self._inner), weights, empty).to(empty.dtype)
+        means = mean_by(labels, dataclasses.replace(reply, aggregator=self.measured), weights, empty).to(empty.dtype)
         # Nobody answered for a cluster that is as it was. (With noise, labels must not tell: the private mean does.)
         moved, out = (means != empty).any(1), means.clone()
         for row in torch.nonzero(moved)[:, 0].tolist():
             self._move(empty[row], out[row])
+        self._means.append(([fingerprint(row) for row in empty], [fingerprint(row) for row in out]))
         return out
 
     def _move(self, model: Tensor, mean: Tensor) -> None:
@@ -120,10 +148,3 @@ class OptimizedMean:
         )
         mean[: self._trained] = new
         self._moments[fingerprint(mean)] = moments
-
-
-def kept(moments: Moments, models: Iterable[Tensor]) -> Moments:
-    """The moments of these models (..., P): those that a method goes on with."""
-    rows = (row for t in models for row in t.reshape(-1, t.shape[-1]))
-    found = {key: moments.get(key) for key in map(fingerprint, rows)}
-    return {key: one for key, one in found.items() if one is not None}

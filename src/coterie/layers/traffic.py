@@ -14,9 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from coterie.client.contract import Memory
-from coterie.core.references import Mix, Pick, vectors_of, walk
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Described, Fit, Fitted, Reply, Score, Scored
+from coterie.core.tasks import Describe, Described, Fit, Fitted, Mix, Pick, Reply, Score, Scored, vectors_of, walk
 from coterie.engines.contract import CountsTraffic, Outcome, Visit
 from coterie.layers.contract import Layer, Onward, Round
 

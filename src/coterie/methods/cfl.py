@@ -27,12 +27,10 @@ from coterie.clustering.averaging import Weighting, mean_by, weigh
 from coterie.clustering.linkage import bipartition
 from coterie.clustering.similarity import cosines
 from coterie.core.errors import NoAnswerError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Local, Pick
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, least_loss
 

@@ -95,7 +95,7 @@ def once(*_: int) -> int:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedValue:
     """A value of a method's setting that is not accounted for."""
 
     value: Any
@@ -123,7 +123,7 @@ class Releases:
     sketches: bool = False
     votes: bool = False
     descriptions: bool = False
-    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    refused: Mapping[str, RefusedValue] = field(default_factory=dict)
 
     @property
     def any_signal(self) -> bool:

@@ -14,10 +14,9 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from coterie.clustering.averaging import mean, weigh
-from coterie.core.references import All, Own
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Own
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.fedavg import FedAvg
 

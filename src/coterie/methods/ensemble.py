@@ -17,12 +17,10 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Local
 from coterie.methods.contract import Ask
 
 

@@ -33,12 +33,10 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.linkage import agglomerate
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Score
+from coterie.core.tasks import Evaluate, Fit, Local, Pick, Score
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 

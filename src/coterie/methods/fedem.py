@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Estimated, Own, Posterior
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Task
+from coterie.core.tasks import All, Estimated, Evaluate, Fit, Fitted, Local, Own, Posterior, Score, Task
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

@@ -21,15 +21,13 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.parts import Section
-from coterie.core.references import All
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Local
 from coterie.methods.contract import Ask, Releases
-from coterie.methods.personal_ask import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
+from coterie.methods.personal import NOT_ACCOUNTED, PARTS_STAY, Split, first_section, for_epochs, rest_of
 
 
 @dataclass(frozen=True, config=STRICT)

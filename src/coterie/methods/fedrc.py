@@ -30,13 +30,11 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean, weigh
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.parts import outputs_of
-from coterie.core.references import All, Estimated, Own, Posterior
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted, Score, Scored, Task
+from coterie.core.tasks import All, Estimated, Evaluate, Fit, Fitted, Local, Own, Posterior, Score, Scored, Task
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

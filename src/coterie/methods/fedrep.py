@@ -24,7 +24,7 @@ from coterie.core.tables import Cohort
 from coterie.core.tasks import Fit
 from coterie.methods.contract import Ask
 from coterie.methods.fedper import FedPer
-from coterie.methods.personal_ask import HEAD_OPTIMIZER, Split
+from coterie.methods.personal import HEAD_OPTIMIZER, Split
 
 
 @dataclass(frozen=True, config=STRICT)

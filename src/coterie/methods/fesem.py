@@ -22,12 +22,11 @@ from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.kmeans import fresh_kmeans, warm_kmeans
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.parts import Part
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import Evaluate, Fit, Fitted, Local
 from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, joined_by_loss
 from coterie.methods.k import ClusterCount, K
@@ -54,10 +53,10 @@ class FeSEM:
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""
-        first = not len(state.labels.ids)
         if self.k == "auto":
-            k = len(state.centers) if not first else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            k = K(self.k).settled(state, self.local, cohort, ask)
             return dataclasses.replace(self, k=k).round(state, cohort, ask)
+        first = not len(state.labels.ids)
         if not first:
             state = self.meet(state, cohort, ask)
         who = K(self.k).first_clients(self.alpha, cohort) if first else self.taking_part(state, cohort)

@@ -22,14 +22,11 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans
-from coterie.clustering.labels import by_first_member
-from coterie.core.local import Local
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Describe, Evaluate, Fit
+from coterie.core.tasks import All, Describe, Evaluate, Fit, Local, Pick
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.hard_clusters import DescribedClusters, averaged
 from coterie.methods.k import K, at_most

@@ -18,15 +18,13 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 from torch.nn import functional
 
-from coterie.clustering.averaging import Weighting, mean, mean_by, weigh
+from coterie.clustering.averaging import Weighting, as_measured, mean, mean_by, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
 from coterie.clustering.similarity import Metric, distances
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Fit, Fitted, Local, Pick
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K, at_most
@@ -48,9 +46,12 @@ class Hierarchy(Clusters):
 def clustered(state: Hierarchy, reply: Fitted, labels: Tensor, weights: Tensor) -> Hierarchy:
     """Put the clients that trained from the shared model into these clusters, whose models are their means."""
     stem = state.centers[0]
-    means = mean_by(labels, reply, weights, empty=stem.repeat(int(labels.max()) + 1, 1))
+    stems = stem.repeat(int(labels.max()) + 1, 1)
+    means = mean_by(labels, reply, weights, empty=stems)
+    measured = as_measured(reply)  # newcomers are compared with what clients sent
+    found = means if measured is reply else mean_by(labels, measured, weights, empty=stems)
     members = state.labels.put(reply.ids, labels)
-    return Hierarchy(means, members, state.features, stem, state.represent(means - stem))
+    return Hierarchy(means, members, state.features, stem, state.represent(found - stem))
 
 
 def joined_by_update(state: Hierarchy, ids: Tensor, metric: Metric, local: Local, ask: Ask) -> Hierarchy:

@@ -28,15 +28,12 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans, nearest
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans, nearest
 from coterie.clustering.linkage import agglomerate, elbow
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Describe, Evaluate, Fit
+from coterie.core.tasks import All, Describe, Evaluate, Fit, Local
 from coterie.methods.contract import Ask, Releases, admitted, once
 from coterie.methods.hard_clusters import Clusters, assigned, averaged
 from coterie.methods.k import K, at_most

@@ -11,9 +11,8 @@ from torch import Tensor
 from coterie.clustering.averaging import mean_by
 from coterie.clustering.similarity import cosines
 from coterie.core.errors import NoAnswerError
-from coterie.core.references import Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Evaluate, Fitted, Score
+from coterie.core.tasks import Evaluate, Fitted, Pick, Score
 from coterie.methods.contract import Ask
 
 C = TypeVar("C", bound="Clusters")

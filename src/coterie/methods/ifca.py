@@ -15,12 +15,10 @@ import numpy as np
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import Best
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import Best, Evaluate, Fit, Local
 from coterie.methods.contract import Ask, Releases
 from coterie.methods.k import ClusterCount, K
 

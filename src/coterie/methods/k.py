@@ -27,13 +27,12 @@ from coterie.clustering.halves import SHOWN, halves_evidence
 from coterie.clustering.kmeans import centroids, fresh_kmeans
 from coterie.clustering.similarity import in_row_space
 from coterie.core.errors import CoterieError, QuorumError
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All
 from coterie.core.tables import Cohort, Counted, Roster
-from coterie.core.tasks import Fit
+from coterie.core.tasks import All, Fit, Local
 from coterie.core.text import counted
 from coterie.methods.contract import Ask
+from coterie.methods.hard_clusters import Clusters
 
 CountRule: TypeAlias = Literal["auto", "silhouette", "gap"]
 ClusterCount: TypeAlias = PositiveInt | CountRule
@@ -99,6 +98,10 @@ class K:
             return self.k
         cohort.counted.append(choose_k(points, weights, cohort.rng, self.k, MOST - 1))
         return cohort.counted[-1].k
+
+    def settled(self, state: Clusters, local: Local, cohort: Cohort, ask: Ask) -> int:
+        """As many as there are, once clients have clusters; before, as many as two halves of their data show."""
+        return len(state.centers) if len(state.labels.ids) else self.by_halves(state.centers[0], local, cohort, ask)
 
     def by_halves(self, start: Tensor, local: Local, cohort: Cohort, ask: Ask) -> int:
         """The number that two halves of the clients' data show, which the round then tells of."""

@@ -14,12 +14,10 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import All, Own
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit
+from coterie.core.tasks import All, Evaluate, Fit, Local, Own
 from coterie.methods.contract import Ask, Releases
 
 MODEL = "local.model"  # where a client keeps its model

@@ -20,15 +20,13 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from coterie.clustering.angles import Angle, subspace_angles
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
-from coterie.core.local import Local
+from coterie.clustering.similarity import Angle, subspace_angles
 from coterie.core.model import Model
-from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import Cohort, Roster
-from coterie.core.tasks import Describe, Evaluate, Fit
+from coterie.core.tasks import All, Describe, Evaluate, Fit, Local, Pick
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import DescribedClusters, averaged
 from coterie.methods.k import K, at_most

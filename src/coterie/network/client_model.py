@@ -32,13 +32,13 @@ from coterie.network.messages import ModelSpec
 from coterie.network.registry import Shape
 from coterie.training.build import named_model
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import as_inputs
+from coterie.training.predict import as_inputs
 
 FILE, FORMAT = "client-model.json", "coterie-client-model-1"
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _SavedModel:
     """client-model.json."""
 
     format: str
@@ -77,7 +77,7 @@ def save_model(place: Path, name: str, round: int, network: nn.Module, spec: Mod
     """Store a client's model; the one of before is replaced when this one is there in full."""
     together = network if isinstance(network, Ensemble) else None
     file = f"model-{round:06d}.safetensors"
-    said = _Saved(
+    said = _SavedModel(
         *(FORMAT, name, round, spec, 1 if together is None else len(together.networks)),
         average=together is not None and together.average,
         mixture=together is not None and together.mixture is not None,
@@ -101,7 +101,7 @@ def load_client_model(directory: str | Path, *, trust: tuple[str, ...] = ()) -> 
     """
     place = Path(directory)
     try:
-        said = decode(parse_json((place / FILE).read_bytes()), _Saved)
+        said = decode(parse_json((place / FILE).read_bytes()), _SavedModel)
         if said.format != FORMAT:
             raise CoterieError(f"{place / FILE}: of format {said.format}, expected {FORMAT}", code="run-version")
         if Path(said.file).name != said.file:

@@ -35,7 +35,7 @@ from coterie.network.messages import (
     read_as_server,
 )
 from coterie.network.registry import ClientRegistry, describe_kinds
-from coterie.network.wire import LIMITS, Limits, Payload, WireError, encode
+from coterie.network.wire import LIMITS, Payload, PayloadLimits, WireError, encode
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Outgoing:
 
     node: int
     payload: Payload
-    answer: Limits = LIMITS
+    answer: PayloadLimits = LIMITS
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Exchange:
         self.traffic.down += sum(message.payload.size for message in messages)
         return self.transport.send(messages, keep_for) if messages else []
 
-    def opened(self, what: Payload | NoReply, limits: Limits) -> ClientInfo | VisitReply | FrozenWanted:
+    def opened(self, what: Payload | NoReply, limits: PayloadLimits) -> ClientInfo | VisitReply | FrozenWanted:
         """A reply, decoded and checked; a `WireError` says why there is none."""
         if isinstance(what, NoReply):
             raise WireError(what.why) if what.malformed else UnableError(what.why)
@@ -148,7 +148,7 @@ def check_size(registry: ClientRegistry, client: int, report: VisitReply, tasks:
 
 INTRODUCTION = 120.0  # seconds that a new node has at least to introduce itself
 GREETING = 10.0  # seconds to collect the replies of new nodes, between two rounds
-ABOUT = Limits(largest=1 << 16, arrays=0, outline=1 << 16)  # of the answer to a Hello
+ABOUT = PayloadLimits(largest=1 << 16, arrays=0, outline=1 << 16)  # of the answer to a Hello
 
 
 @dataclass
@@ -515,7 +515,7 @@ class NetworkEngine:
         answers.add(client, report.answers)
         return None
 
-    def _limits(self, who: _Asked) -> Limits:
+    def _limits(self, who: _Asked) -> PayloadLimits:
         """How large the reply of a client may be, given its tasks."""
         implied = answer_limits(who.tasks, self._plan.size)
         return replace(implied, largest=min(implied.largest, self._settings.largest))

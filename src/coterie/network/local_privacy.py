@@ -33,9 +33,8 @@ from coterie.client.visit import Resolver
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably
-from coterie.core.references import All, Best, Row, personal_of
 from coterie.core.settings import STRICT, dataclass, explain
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
+from coterie.core.tasks import All, Best, Describe, Evaluate, Fit, Row, Score, Task, personal_of
 from coterie.layers.accountant import (
     Gaussian,
     RandomisedResponse,
@@ -106,7 +105,7 @@ def read_local_privacy(text: str) -> LocalPrivacy:
         raise explain(error, "--local-privacy", LocalPrivacy) from None
 
 
-class BudgetSpentError(CoterieError):
+class LocalBudgetSpentError(CoterieError):
     """There is nothing left that could pay for another visit."""
 
     code = "local-privacy"
@@ -176,7 +175,7 @@ class PrivacyGuard:
     def check_budget(self) -> None:
         """An error if no visit is left."""
         if self.spent is not None:
-            raise BudgetSpentError(self.spent)
+            raise LocalBudgetSpentError(self.spent)
 
     def prepared(self, tasks: Sequence[Task | None], resolver: Resolver) -> tuple[Task | None, ...]:
         """The tasks with choices made: a randomised response in place of the best. Others are checked."""

@@ -18,12 +18,16 @@ import torch
 from torch import Tensor
 
 from coterie.client.contract import Answer, DescribeAnswer, EvaluateAnswer, FitAnswer, Moment, ScoreAnswer
-from coterie.core.local import Local
 from coterie.core.model import Model
-from coterie.core.references import (
+from coterie.core.tables import ByClient
+from coterie.core.tasks import (
     All,
     Best,
+    Describe,
     Estimated,
+    Evaluate,
+    Fit,
+    Local,
     Mix,
     OneRow,
     Own,
@@ -32,13 +36,13 @@ from coterie.core.references import (
     Posterior,
     Ref,
     Row,
+    Score,
+    Task,
     length_of,
     substitute,
 )
-from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
 from coterie.engines.contract import ERRORS, Visit, reason
-from coterie.network.wire import LIMITS, Limits, Payload, WireError, decode
+from coterie.network.wire import LIMITS, Payload, PayloadLimits, WireError, decode
 
 if TYPE_CHECKING:
     from coterie.core.model import Shaped
@@ -246,7 +250,7 @@ TO_SERVER: tuple[type, ...] = (
 FromClient: TypeAlias = ClientInfo | VisitReply | FrozenWanted | Refusal
 
 
-def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRequest | Refusal:
+def read_as_client(payload: Payload, limits: PayloadLimits = LIMITS) -> Hello | VisitRequest | Refusal:
     """Decode and check a message of the server."""
     found = decode(payload, TO_CLIENT, limits)
     if not isinstance(found, Hello | VisitRequest | Refusal):
@@ -258,7 +262,7 @@ def read_as_client(payload: Payload, limits: Limits = LIMITS) -> Hello | VisitRe
     return found
 
 
-def read_as_server(payload: Payload, limits: Limits = LIMITS) -> FromClient:
+def read_as_server(payload: Payload, limits: PayloadLimits = LIMITS) -> FromClient:
     """Decode and check a message of a client. Whether a reply answers the request is checked by `check_answers`."""
     found = decode(payload, TO_SERVER, limits)
     if not isinstance(found, FromClient):
@@ -353,14 +357,14 @@ class _Folding:
 # ------------------------------------------------------------------------------------------------------------ answers
 
 
-def answer_limits(tasks: Sequence[Task | None], size: int) -> Limits:
+def answer_limits(tasks: Sequence[Task | None], size: int) -> PayloadLimits:
     """How large the answer to these tasks (`for_client`) may be, with models of `size` numbers: what is larger is
     refused before it is decompressed."""
     arrays = [found for task in tasks if task is not None for found in _vectors(task, size) if found is not None]
     outline = OUTLINE * (1 + len(tasks))
     raw = sum(arrays)
     # What cannot be compressed grows a little.
-    return Limits(largest=raw + raw // 1000 + 64 * len(arrays) + outline, arrays=len(arrays), outline=outline)
+    return PayloadLimits(largest=raw + raw // 1000 + 64 * len(arrays) + outline, arrays=len(arrays), outline=outline)
 
 
 def _vectors(task: Task, size: int) -> tuple[int | None, ...]:

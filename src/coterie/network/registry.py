@@ -127,7 +127,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _SavedRegistry:
     """What members.json says."""
 
     run: str
@@ -271,7 +271,7 @@ class ClientRegistry:
     def read(path: Path) -> ClientRegistry:
         """The registry of a run, with no client connected."""
         try:
-            found = decode(parse_json((path / FILE).read_bytes()), _Saved)
+            found = decode(parse_json((path / FILE).read_bytes()), _SavedRegistry)
             return ClientRegistry(found.run, list(found.members), shape=found.shape, banned=found.banned, path=path)
         except FileNotFoundError:
             return ClientRegistry()  # stopped before its first round: nobody has an id yet

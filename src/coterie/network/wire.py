@@ -22,7 +22,7 @@ from coterie.core.codec import TYPES, pack
 from coterie.core.decoder import DecodeError, OutlineReader, parse_json
 from coterie.core.errors import CoterieError
 
-__all__ = ["LIMITS", "EncodedTensor", "Limits", "Payload", "WireError", "decode", "encode"]
+__all__ = ["LIMITS", "EncodedTensor", "Payload", "PayloadLimits", "WireError", "decode", "encode"]
 
 AXES = 16  # of a tensor
 
@@ -61,7 +61,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class Limits:
+class PayloadLimits:
     """What is accepted: bytes of a payload (as sent, and as it is once decompressed), arrays, bytes of an outline."""
 
     largest: int = 1 << 30
@@ -69,7 +69,7 @@ class Limits:
     outline: int = 16 << 20
 
 
-LIMITS = Limits()
+LIMITS = PayloadLimits()
 
 # ------------------------------------------------------------------------------------------------------------ sending
 
@@ -125,7 +125,7 @@ def _little(raw: Tensor, width: int) -> Tensor:
 # ---------------------------------------------------------------------------------------------------------- receiving
 
 
-def decode(payload: Payload, types: Sequence[type], limits: Limits = LIMITS) -> Any:
+def decode(payload: Payload, types: Sequence[type], limits: PayloadLimits = LIMITS) -> Any:
     """The tree again, of these dataclasses only, or a `WireError`."""
     try:
         _measure(payload, limits)
@@ -144,7 +144,7 @@ def decode(payload: Payload, types: Sequence[type], limits: Limits = LIMITS) -> 
         raise WireError(f"this message cannot be read: {what[:300]}") from None
 
 
-def _measure(payload: Payload, limits: Limits) -> None:
+def _measure(payload: Payload, limits: PayloadLimits) -> None:
     """Before anything is built: is it of the right kind, and not too much?"""
     if type(payload.outline) is not str or len(payload.outline) > limits.outline:
         raise WireError(f"the outline is not a text of at most {limits.outline} bytes", code="wire-too-large")
@@ -184,7 +184,7 @@ def _bytes(packed: EncodedTensor) -> int:
 Place = tuple[int, int, tuple[int, ...]]  # which array, where in it, of which shape
 
 
-def _parse(text: str, limits: Limits) -> tuple[object, list[Place], bool]:
+def _parse(text: str, limits: PayloadLimits) -> tuple[object, list[Place], bool]:
     found = parse_json(text)
     if type(found) is not dict or set(found) != {"tree", "tensors", "zlib"} or type(found["zlib"]) is not bool:
         raise WireError('an outline has "tree", "tensors" and "zlib"')

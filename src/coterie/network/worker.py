@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from coterie.client.visit import TaskRunner
-from coterie.core.compute import HOST, Compute, determinism, one_thread, own_random_numbers
+from coterie.core.compute import HOST, Compute, determinism, one_thread
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.registry import Consent
+from coterie.core.seeds import own_random_numbers
 from coterie.core.tasks import Describe, Evaluate
 from coterie.data.federation import ClientData, Federation
 from coterie.network.client_model import save_model
 from coterie.network.client_state import StateStore, next_version, remove_unused_versions
-from coterie.network.local_privacy import BudgetSpentError, PrivacyGuard
+from coterie.network.local_privacy import LocalBudgetSpentError, PrivacyGuard
 from coterie.network.messages import (
     NAMES,
     PROTOCOL,
@@ -39,7 +40,7 @@ from coterie.network.messages import (
     read_as_client,
 )
 from coterie.network.registry import Shape
-from coterie.network.wire import LIMITS, Limits, Payload, encode
+from coterie.network.wire import LIMITS, Payload, PayloadLimits, encode
 from coterie.training.ask import EVALUATION
 from coterie.training.build import named_model
 
@@ -58,7 +59,7 @@ class ClientWorker:
     load: Callable[[], Federation]
     store: StateStore
     trusted: tuple[str, ...] = ()  # networks of the client's own, as module:Net
-    limits: Limits = LIMITS
+    limits: PayloadLimits = LIMITS
     say: Callable[[str], None] = lambda _: None
     save_to: Path | None = None  # where its model is stored after every evaluation
     allowed: tuple[str, ...] = ()  # what the server may ask beside models and scores: describe
@@ -88,7 +89,7 @@ class ClientWorker:
                 self.refused = asked.reason
                 return encode(asked)  # heard
             reply = self.info() if isinstance(asked, Hello) else self._prepared(asked) or self._carry_out(asked)
-        except BudgetSpentError as error:
+        except LocalBudgetSpentError as error:
             self.spent = str(error)
             return encode(Refusal.of(error))
         except Exception as error:

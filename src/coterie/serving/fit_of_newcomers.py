@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from coterie.core.references import Own, walk
-from coterie.core.tasks import Evaluated
+from coterie.core.tasks import Evaluated, Own, walk
 from coterie.network.registry import ClientRegistry
 from coterie.training.result import Result
 

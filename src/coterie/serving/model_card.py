@@ -19,7 +19,7 @@ from coterie.core.tables import number_of
 from coterie.core.tasks import Evaluated
 from coterie.core.text import short
 from coterie.core.version import __version__
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
 from coterie.layers.privacy import words

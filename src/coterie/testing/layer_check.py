@@ -13,10 +13,9 @@ from coterie.client.contract import Moment
 from coterie.core.codec import pack, unpack
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, QuorumError
-from coterie.core.references import All
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Fit, Fitted
 from coterie.engines.contract import Engine, Kind, Outcome, Visit
 from coterie.engines.sequential import Sequential
 from coterie.engines.updates import norms_of

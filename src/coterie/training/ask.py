@@ -11,8 +11,7 @@ from torch import Tensor
 
 from coterie.client.contract import Moment
 from coterie.core.errors import AnswersMissingError, CoterieError, NoAnswerError
-from coterie.core.references import describe_value
-from coterie.core.tasks import Evaluate, Fit, Task
+from coterie.core.tasks import Evaluate, Fit, Task, describe_value
 from coterie.engines.contract import Engine, Kind, Missing, Visit, named
 from coterie.layers.contract import Stack
 

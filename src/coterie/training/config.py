@@ -24,10 +24,10 @@ from pydantic import (
 
 from coterie.core.compute import Compute, DeviceName, Precision
 from coterie.core.errors import CoterieError
-from coterie.core.local import Local
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
 from coterie.core.settings import STRICT, explain
 from coterie.core.settings import dataclass as validated
+from coterie.core.tasks import Local
 from coterie.core.text import YamlError, parse_yaml
 from coterie.data.drift import Drift
 from coterie.data.federate import makes_clients

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from coterie.core.references import All, OneRow, rows_of, vectors_of
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Fit, Fitted, OneRow, rows_of, vectors_of
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
 from coterie.core.errors import CoterieError
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
 from coterie.data.membership import identity_without, key_of
-from coterie.data.validation_split import with_validation
 from coterie.layers.privacy import check_unchanged
 from coterie.training import checkpoint, lineage
 from coterie.training.build import build_addition, build_data, build_model
@@ -23,7 +23,7 @@ from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, read_file
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.going_back import go_back, round_of, saves_of
-from coterie.training.matching import as_federation
+from coterie.training.predict import as_federation
 from coterie.training.run_directory import PATIENCE, read_history
 from coterie.training.settings import Settings
 from coterie.training.status import LOCK

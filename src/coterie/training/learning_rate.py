@@ -26,11 +26,9 @@ from coterie.core.compute import one_thread
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.files import plain_bytes
-from coterie.core.local import Local
-from coterie.core.references import All, Pick
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient, Roster
-from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted
+from coterie.core.tasks import All, Evaluate, Evaluated, Fit, Fitted, Local, Pick
 from coterie.core.text import short
 from coterie.data.federation import Federation
 from coterie.training.ask import RoundAsk

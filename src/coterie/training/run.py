@@ -66,11 +66,11 @@ def run(
 ) -> Result[Any]:
     """Train a federation with a method and evaluate every client.
 
-    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults. Without one,
+    method: an object, coterie.WeCFL(k=4), or a name (`coterie list methods`) for its defaults. Without one,
         run(federation=clients), it is Halves, which needs no number of clusters.
     federation: a Federation, or a list of (x, y) per client; required.
     model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
-        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`. To train a part of it:
+        (`coterie list models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`. To train a part of it:
         `coterie.Tuned("mlp", train="head")`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient, Clients, Roster, clients_at
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.training.settings import Settings, how_many
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coterie.core.references import All, Best, Estimated, Mix, OneRow, Own, Pick, Ref, personal_of, walk
 from coterie.core.settings import explained
-from coterie.core.tasks import Evaluate
+from coterie.core.tasks import All, Best, Estimated, Evaluate, Mix, OneRow, Own, Pick, Ref, personal_of, walk
 from coterie.training import round_history
 from coterie.training.events import RoundDone, ServingKind, ServingModel
 

@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import LOSSES, METHODS, MODELS, NO_CODE, Catalogue
+from coterie.core.tasks import Local
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord, Json
 from coterie.training.tuned import recorded

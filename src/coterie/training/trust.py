@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.core.registry import Consent
-from coterie.training.settings import Settings
+
+if TYPE_CHECKING:
+    from coterie.training.settings import Settings  # imports torch, which the command line does without
 
 TRUST = 'coterie.load(dir, trust=["{name}"]), or --trust {name} on the command line'
 NAMES = ("name", "loss", "kind", "other", "partition", "base", "method", "model", "data")  # keys that may name code
 
-S = TypeVar("S", bound=Settings)
+S = TypeVar("S", bound="Settings")
 
 
 def consent_of(run_dir: Path, trust: Sequence[str], how: str = TRUST) -> Consent:

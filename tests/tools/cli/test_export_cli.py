@@ -60,13 +60,24 @@ def test_a_client_of_a_method_with_models_of_their_own(runs: Path, tmp_path: Pat
     assert "Ditto has no single model per cluster: each client predicts with a model of its own; write --client" in str(
         error
     )
-    assert failed("export", str(runs / "ditto"), "--all", "--out", str(tmp_path)).code == "result-ambiguous"
     said("export", str(runs / "ditto"), "--client", "2", "--out", str(tmp_path / "mine.onnx"))
     import onnxruntime
 
     x = np.random.default_rng(0).integers(0, 17, (5, 1, 8, 8)).astype(np.float32)
     label = onnxruntime.InferenceSession(str(tmp_path / "mine.onnx")).run(["label"], {"inputs": x})[0]
     np.testing.assert_array_equal(label, coterie.load(runs / "ditto").predict(2, x))
+
+
+def test_where_clients_have_models_of_their_own_all_means_each(tmp_path: Path) -> None:
+    """Ditto: one file per client, and what serves is said."""
+    words = ("data.partition.clients=4", "local.epochs=1", "rounds=1", "method.name=ditto")
+    run = str(tmp_path / "d")
+    assert "Each client is served by a model of its own" in said("run", *words, "--out", run)
+    said("export", run, "--all", "--format", "safetensors", "--out", str(tmp_path / "all"))
+    assert len(list((tmp_path / "all").glob("client-*.safetensors"))) == 4
+    shown = said("clusters", run)
+    assert "Each client is served by a model of its own" in shown
+    assert "--resume DIR --with FILE" in shown
 
 
 def test_cards_alone(runs: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import runs
 
 import coterie
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.data import Drift, Rotated
 from coterie.tools.report import figures
 from coterie.tools.report.page import key_figures, render

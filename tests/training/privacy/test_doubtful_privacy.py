@@ -7,7 +7,7 @@ import pytest
 import coterie
 from conftest import raises
 from coterie.core.errors import CoterieWarning
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.layers.privacy import declared, planned
 from coterie.training.build import as_model
 from coterie.training.settings import Settings

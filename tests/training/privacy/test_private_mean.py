@@ -14,10 +14,8 @@ from conftest import raises
 from coterie.client.contract import Memory, Moment
 from coterie.clustering.averaging import mean, mean_by, weigh
 from coterie.core.errors import NoAnswerError, QuorumError
-from coterie.core.local import Local
-from coterie.core.references import All, Best, Own, Pick
 from coterie.core.tables import ByClient
-from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, Score, Scored
+from coterie.core.tasks import All, Best, Describe, Described, Evaluate, Fit, Fitted, Local, Own, Pick, Score, Scored
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
 from coterie.layers.accountant import noise
 from coterie.layers.contract import Layer, Onward, Stack

@@ -16,10 +16,10 @@ import coterie
 from conftest import raises
 from coterie.clustering.averaging import mean, weigh
 from coterie.core.errors import StoppedError
-from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import Roster
+from coterie.core.tasks import Local
 from coterie.layers.accountant import Gaussian, PoissonGaussian, epsilon_of
 from coterie.layers.privacy import Privacy, Spent, budget, declared, plan
 from coterie.methods.contract import Releases, releases_of

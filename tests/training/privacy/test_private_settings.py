@@ -12,7 +12,7 @@ import torch
 
 import coterie
 from conftest import raises
-from coterie.core.local import Local
+from coterie.core.tasks import Local
 from coterie.layers.accountant import CHUNK, Gaussian, SystemRandomness, epsilon_of, noise
 from coterie.layers.privacy import budget
 from coterie.training.config import read
@@ -72,7 +72,9 @@ def test_a_number_in_place_of_the_settings_is_told_the_first_key() -> None:
 def test_a_run_that_diverges_for_its_noise_says_so() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(8, 12, 3)).astype(np.float32)
-    clients = coterie.Federation.from_arrays([(one, one[:, :1]) for one in x], test=0.25, standardise=False)
+    clients = coterie.Federation.from_arrays(
+        [(one, one[:, :1]) for one in x], test=0.25, standardise=False, standardise_y=False
+    )
     huge = coterie.Privacy(noise=1e6, clip=1e6, smallest=0.0)
     local = Local(steps=200, batch="full", lr=2.0)
     with raises("diverged", match="the noise of privacy is too much .* less noise: a larger privacy.epsilon"):

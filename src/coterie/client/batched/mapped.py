@@ -17,10 +17,10 @@ from torch.func import functional_call, vmap
 
 from coterie.client.training import LocalTraining, Proximal, TrainingResult, initial_state, make_plan, steps_of
 from coterie.core.allocation import BufferPool
-from coterie.core.compute import own_random_numbers
 from coterie.core.model import Replica
 from coterie.core.objective import sample_losses
 from coterie.core.parts import views
+from coterie.core.seeds import own_random_numbers
 
 COPIES = 4  # of a model: itself, its gradient, the optimizer's state, the anchor of a proximal term
 SAME = 1e-4  # how close outputs must be that are the same but for rounding

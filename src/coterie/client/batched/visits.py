@@ -36,8 +36,20 @@ from coterie.core.allocation import MODEL, BufferPool
 from coterie.core.compute import HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model, combined
-from coterie.core.references import All, Best, Estimated, Pick, Posterior, personal_of, rows_of, walk
-from coterie.core.tasks import Evaluate, Fit, Score, Task
+from coterie.core.tasks import (
+    All,
+    Best,
+    Estimated,
+    Evaluate,
+    Fit,
+    Pick,
+    Posterior,
+    Score,
+    Task,
+    personal_of,
+    rows_of,
+    walk,
+)
 from coterie.data.federation import Federation
 
 GROUP = 32  # clients trained together, at most ...

@@ -31,8 +31,7 @@ from coterie.client.contract import FitAnswer, Memory, VisitResult
 from coterie.core.compute import AUTO, HOST, Compute
 from coterie.core.errors import CoterieError
 from coterie.core.model import Model
-from coterie.core.references import Ref
-from coterie.core.tasks import Fit, Fitted
+from coterie.core.tasks import Fit, Fitted, Ref
 from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.contract import CHUNKS_PER_WORKER, Missing, Outcome, ReplyBuilder, Visit, make_chunks, restrict

@@ -80,7 +80,7 @@ class TooMuchError(Exception):
     """A request is larger than it may be."""
 
 
-class Guard:
+class SuperLinkGuard:
     """Answers strangers on other machines for nothing but what clients need, and nobody for more than is needed."""
 
     def __init__(
@@ -262,10 +262,10 @@ def close_to_strangers(
     note: Callable[[AuditEntry], None] = no_audit,
     connections: Connections | None = None,
 ) -> None:
-    """Put a `Guard` before the SuperLink that this process is about to become."""
+    """Put a `SuperLinkGuard` before the SuperLink that this process is about to become."""
     from starlette.middleware import Middleware
 
     key_header = internals.FLEET_HTTP_PUBLIC_KEY_HEADER.lower().encode()
     how: dict[str, Any] = {"local": this_machine(host), "requests": requests, "note": note, "key_header": key_header}
     how["connections"] = connections
-    internals.extend_superlink(lambda: (Middleware(Guard, **how),))
+    internals.extend_superlink(lambda: (Middleware(SuperLinkGuard, **how),))

@@ -25,7 +25,7 @@ from coterie.network.flower.internals import (
     make_pull_object_fn_protobuf,
     runtime_client,
 )
-from coterie.network.wire import LIMITS, EncodedTensor, Limits, Payload, WireError
+from coterie.network.wire import LIMITS, EncodedTensor, Payload, PayloadLimits, WireError
 
 OUTLINE, ARRAYS = "outline", "arrays"
 KIND = "coterie"  # how the bytes of an array are to be read: as they are
@@ -89,7 +89,7 @@ class _Arriving:
 class _Expected:
     """An answer that is waited for: how large it may be, and until when it is of use."""
 
-    limits: Limits
+    limits: PayloadLimits
     until: float
 
 
@@ -187,7 +187,7 @@ class FlowerTransport:
         self._confirm(answer.message)
         return _message(answer.message, answer.parts)
 
-    def _limits(self, message_id: str) -> Limits:
+    def _limits(self, message_id: str) -> PayloadLimits:
         return self._expected[message_id].limits if message_id in self._expected else LIMITS
 
     def _given_up(self, message_ids: Sequence[str]) -> list[tuple[str, Payload | NoReply]]:

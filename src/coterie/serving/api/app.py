@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from coterie.core.errors import CoterieError
 from coterie.core.version import __version__
 from coterie.serving.api.docs_page import page
-from coterie.serving.api.guard import Guard
+from coterie.serving.api.guard import ApiGuard
 from coterie.serving.api.metrics import CONTENT_TYPE
 from coterie.serving.api.openapi import document
 from coterie.serving.api.problems import RequestError, as_json, status_of
@@ -46,7 +46,7 @@ def make_app(runs: Runs, *, token: str | None = None, local: bool = True, watch:
     app.add_exception_handler(CoterieError, _failed)
     app.add_exception_handler(HTTPException, _not_there)
     app.add_exception_handler(Exception, _broken)
-    app.add_middleware(Guard, metrics=service.metrics, token=token, local=local)
+    app.add_middleware(ApiGuard, metrics=service.metrics, token=token, local=local)
     app.state.service = service
     return app
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.problems import RequestError
 
 # The rest of a body that is too large is thrown away, so that the answer is heard: for so many seconds and bytes.
 LINGER, REST = 1.0, 1 << 20
 
 
-async def read_body(request: Any, limits: Limits) -> bytes:
+async def read_body(request: Any, limits: ApiLimits) -> bytes:
     """All of it, if it is JSON and not too large and does not take too long."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -34,7 +34,7 @@ async def read_body(request: Any, limits: Limits) -> bytes:
         ) from None
 
 
-async def _collected(request: Any, limits: Limits) -> bytes:
+async def _collected(request: Any, limits: ApiLimits) -> bytes:
     parts, size, stream = [], 0, request.stream()
     async for part in stream:
         size += len(part)
@@ -57,7 +57,7 @@ async def _drained(stream: Any) -> None:
         return
 
 
-def _too_large(limits: Limits) -> RequestError:
+def _too_large(limits: ApiLimits) -> RequestError:
     return RequestError(
         f"the body is larger than {limits.body} bytes; send fewer rows at a time", code="request-too-large", status=413
     )

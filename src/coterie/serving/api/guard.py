@@ -20,7 +20,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/healthz",)  # answered without a token: it says nothing but that the service is there
 
 
-class Guard:
+class ApiGuard:
     """The outermost layer of the application."""
 
     def __init__(self, app: App, metrics: Metrics, token: str | None, local: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class ApiLimits:
     """Bounds on requests, and on what the service keeps in memory for them."""
 
     body: int = 10_000_000  # bytes of a request's body

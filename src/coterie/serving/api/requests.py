@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.errors import suggest
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.problems import RequestError
 
 LONGEST_NAME = 200
@@ -29,7 +29,7 @@ class PredictRequest:
     proba: bool
 
     @staticmethod
-    def read(body: bytes, limits: Limits) -> PredictRequest:
+    def read(body: bytes, limits: ApiLimits) -> PredictRequest:
         """From the body of a request."""
         tree = _object(body, ("run", "client", "cluster", "rows", "proba"), ("rows",))
         client, cluster = _whole(tree.get("client")), _whole(tree.get("cluster"))
@@ -54,7 +54,7 @@ class AssignRequest:
     keep: str | None  # a name by which /predict knows the client afterwards
 
     @staticmethod
-    def read(body: bytes, limits: Limits) -> AssignRequest:
+    def read(body: bytes, limits: ApiLimits) -> AssignRequest:
         """From the body of a request."""
         tree = _object(body, ("run", "rows", "labels", "keep"), ("rows", "labels"))
         rows, count = _rows(tree["rows"], limits, body)
@@ -90,7 +90,7 @@ def _object(body: bytes, known: Sequence[str], required: Sequence[str]) -> dict[
     return tree
 
 
-def _rows(rows: object, limits: Limits, body: bytes) -> tuple[Any, int]:
+def _rows(rows: object, limits: ApiLimits, body: bytes) -> tuple[Any, int]:
     """Samples as a list, or as a table {column: values}; and how many there are. body: what they were written in."""
     if MAY_BE_LARGE.search(body) and _has_large(rows):
         raise RequestError(

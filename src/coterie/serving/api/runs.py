@@ -10,7 +10,7 @@ from typing import Any
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.network.server import load
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.problems import RequestError
 from coterie.serving.api.served_run import ServedRun
 from coterie.training.result import Result
@@ -49,7 +49,7 @@ def named(words: Sequence[str]) -> list[Named]:
 class LiveRun:
     """A run directory and its newest state that could be loaded."""
 
-    def __init__(self, path: Path, limits: Limits, open_run: Callable[[Path], Result[Any]]) -> None:
+    def __init__(self, path: Path, limits: ApiLimits, open_run: Callable[[Path], Result[Any]]) -> None:
         self.path, self._limits, self._open = path, limits, open_run
         self._stamp = _stamp(path)
         self.now = ServedRun(open_run(path), limits)
@@ -74,7 +74,7 @@ class LiveRun:
 class Runs:
     """All runs of a service."""
 
-    def __init__(self, runs: Sequence[Named], limits: Limits, trust: Sequence[str] = ()) -> None:
+    def __init__(self, runs: Sequence[Named], limits: ApiLimits, trust: Sequence[str] = ()) -> None:
         self.limits = limits
         self.by_name: Mapping[str, LiveRun] = {
             run.name: LiveRun(run.path, limits, lambda path: load(path, trust=tuple(trust))) for run in runs

@@ -17,26 +17,25 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
 from coterie.core.tables import NamesData, number_of
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
-from coterie.serving.api.limits import Limits
+from coterie.data.scale import Scale, TargetScale
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
 from coterie.serving.assign import Placer
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import (
+from coterie.training.predict import (
     Served,
     answer,
+    as_federation,
     as_inputs,
     cluster_models,
     cluster_of,
     network_of,
     stored_inputs,
 )
-from coterie.training.matching import as_federation
 from coterie.training.result import Result
 
 _WARNING = threading.Lock()  # Python's way to catch warnings is not made for several threads
@@ -79,7 +78,7 @@ class Assignment:
 class ServedRun:
     """One state of a run. Nothing of it changes but caches and kept newcomers; a reload makes another one."""
 
-    def __init__(self, result: Result[Any], limits: Limits) -> None:
+    def __init__(self, result: Result[Any], limits: ApiLimits) -> None:
         self.result, self.limits = result, limits
         self._ready = ReadyNetworks(result.model, limits.networks * 1_000_000, limits.places)
         self._newcomers: dict[str, Served] = {}

@@ -16,7 +16,7 @@ from coterie.core.compute import cores
 from coterie.core.errors import CoterieError
 from coterie.serving.api import answers
 from coterie.serving.api.bodies import read_body
-from coterie.serving.api.limits import Limits
+from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.metrics import Metrics
 from coterie.serving.api.problems import RequestError
 from coterie.serving.api.requests import AssignRequest, PredictRequest
@@ -33,7 +33,7 @@ class Service:
     """The runs, and the threads that work for requests: several for predictions, one for what trains or loads."""
 
     runs: Runs
-    limits: Limits
+    limits: ApiLimits
     metrics: Metrics
     quick: Executor
     slow: Executor

@@ -16,7 +16,7 @@ from coterie.serving.export.description import describe
 from coterie.serving.export.formats import ENDINGS, Format, graph_dtype, need_onnx, write
 from coterie.serving.export.graph import as_graph
 from coterie.serving.export.parity import check
-from coterie.serving.export.selection import Selected, clusters_in_use, select
+from coterie.serving.export.selection import Selected, select, select_all
 from coterie.serving.model_card import Subject, card_of, model_card
 from coterie.training.exported import ExportedModel
 from coterie.training.result import Result
@@ -41,9 +41,9 @@ def export(
 
 
 def export_clusters(result: Result[Any], directory: str | Path, *, format: str | None = None) -> list[ExportedModel]:
-    """Write the model of every cluster that has clients: all of them, or none."""
+    """Write the model of every cluster that has clients, or of every client where each has its own: all, or none."""
     kind = format_of(format, None)
-    chosen = [select(result, cluster) for cluster in clusters_in_use(result)]
+    chosen = select_all(result)
     return _write_all(result, chosen, Path(directory), [one.name + ENDINGS[kind] for one in chosen], kind)
 
 

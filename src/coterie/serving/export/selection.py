@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,14 @@ from torch import nn
 from coterie.core.errors import CoterieError
 from coterie.core.objective import AnyLoss
 from coterie.core.parts import merge
-from coterie.core.references import Mix, Own, walk
 from coterie.core.tables import number_of
-from coterie.data.encoding import TableScale
+from coterie.core.tasks import Mix, Own, walk
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.network.registry import ClientRegistry
 from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
-from coterie.training.inference import cluster_of, network, network_of
+from coterie.training.predict import cluster_of, network, network_of
 from coterie.training.result import Result
 
 
@@ -178,16 +177,35 @@ def _same(found: Sequence[Any], what: str, who: str) -> Any:
     return next(iter(kinds.values()))
 
 
+def select_all(result: Result[Any]) -> list[Selected]:
+    """Every model that predicts: one per cluster that has clients, or one per client where each has its own."""
+    if not _own_models(result):
+        return [select(result, cluster) for cluster in clusters_in_use(result)]
+    placed = np.flatnonzero(result.assignments >= 0).tolist()
+    found = [_of_client(result, client) for client in placed or range(len(result.assignments))]
+    names = [one.name for one in found]
+    return [  # of names that differ in letters a file's name cannot have, the client's number tells them apart
+        one if names.count(one.name) == 1 else replace(one, client_name=f"{one.client_name}-{one.client}")
+        for one in found
+    ]
+
+
+def _own_models(result: Result[Any]) -> str:
+    """Why there is no model of a cluster alone; empty where there is."""
+    task = result.method.predictor(result.state)
+    if task.mixture is not None:
+        return "each client mixes the models by weights of its own"
+    if any(isinstance(node, Own | Mix) for ref in task.models for node in walk(ref)):
+        return "each client predicts with a model of its own"
+    return ""
+
+
 def _refuse_without_models(result: Result[Any]) -> None:
     """Methods whose clients predict with models of their own have none for a cluster."""
-    task, reason = result.method.predictor(result.state), ""
-    if task.mixture is not None:
-        reason = "each client mixes the models by weights of its own"
-    elif any(isinstance(node, Own | Mix) for ref in task.models for node in walk(ref)):
-        reason = "each client predicts with a model of its own"
+    reason = _own_models(result)
     if reason:
         raise CoterieError(
             f"export: {type(result.method).__name__} has no single model per cluster: {reason}; write --client ID "
-            "(in Python client=...)",
+            "(in Python client=...), or --all for the model of every client",
             code="result-ambiguous",
         )

@@ -61,7 +61,7 @@ def network(
 
     from rich.console import Console
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.network.benchmark import Wire, prepare, spread_over
     from coterie.tools.cli.data import progress
     from coterie.training.config import read, split_words

@@ -39,7 +39,7 @@ def run(
 
     from rich.console import Console
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
     from coterie.training.build import build
     from coterie.training.config import read, split_words

@@ -41,7 +41,7 @@ def inspect(
     from rich.console import Console
 
     from coterie.core.registry import Consent
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
     from coterie.training.config import read, split_words
 

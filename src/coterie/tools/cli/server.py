@@ -113,7 +113,7 @@ def _run(
     from coterie.network.certificates import private_files
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.tools.cli import console
-    from coterie.tools.cli.stopping import stopping
+    from coterie.tools.cli.options import stopping
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 

@@ -26,7 +26,7 @@ from coterie.tools.report.figures_rounds import Reason, in_bytes, missing_reason
 from coterie.tools.report.figures_style import percent, plotly, template
 from coterie.tools.report.ranking import NEEDS_LOCAL, Spread, Standing, group, rank
 from coterie.tools.report.record import Clients, Curve, RunRecord
-from coterie.training.following import FOUND, mean_since, waits_after
+from coterie.training.drift_scores import FOUND, mean_since, waits_after
 from coterie.training.score_text import WORST as WORST_TENTH
 
 DETAILED = 12  # of several runs, so many have their own figures in the file
@@ -296,7 +296,7 @@ def head_of(record: RunRecord) -> Head:
         record.status,
         clipped(" · ".join(filter(None, facts))),
         [clipped(line) for line in problems],
-        [clipped(record.data)] if record.data else [],
+        [clipped(line) for line in (record.data, record.serves) if line],
         key_figures(record),
     )
 
@@ -315,6 +315,7 @@ def key_figures(record: RunRecord) -> list[tuple[str, str]]:
         ("clusters", _shown(curve.latest("clusters"), "{:.0f}".format)),
         ("ARI", _shown(curve.latest("ari"), "{:.2f}".format)),
         *_followed(record),
+        ("learning rate found", record.rate or None),
         ("rounds", _rounds(record) if record.rounds_done else None),
         ("clients", _clients(record)),
         ("seconds", f"{record.seconds:,.1f}" if record.seconds else None),

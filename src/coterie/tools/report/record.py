@@ -15,13 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.core.errors import CoterieError
 from coterie.core.metrics import worst_decile
 from coterie.core.text import client_name
 from coterie.layers.attack import told
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
+from coterie.training import learning_rate
 from coterie.training import status as run_status
-from coterie.training.following import recorded
+from coterie.training.drift_scores import recorded
+from coterie.training.serves import what_serves_in
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,8 @@ class RunRecord:
     epsilon: Mapping[int, float] = field(default_factory=dict)  # of runs with privacy: what was spent on each client
     attack: str | None = None  # in words, where some of its clients were hostile
     recounts: tuple[Recount, ...] = ()  # numbers of clusters that rules chose, with their reasons
+    serves: str = ""  # in words, where clients have anything of their own
+    rate: str = ""  # the learning rate that `lr: auto` found
     changes: tuple[int, ...] = ()  # the rounds in which clients' data is not what it was in the round before
 
     def label(self, client: int) -> str:
@@ -470,7 +475,28 @@ def read_run(path: Path | str, fresh: float = FRESH) -> RunRecord:
         attack=told(path, settings),
         recounts=as_recounts(lines.value),
         changes=recorded(path),
+        serves=_serves(path),
+        rate=_rate(path),
     )
+
+
+def _serves(path: Path) -> str:
+    """What predicts for a client, where that is not its cluster's model alone."""
+    try:
+        found = what_serves_in(path)
+    except (CoterieError, OSError, ValueError, TypeError, KeyError, AttributeError):  # of a damaged file
+        return ""
+    return str(found) if found is not None and found.personal else ""
+
+
+def _rate(path: Path) -> str:
+    """What `lr: auto` found, of each kind of local training where there are several."""
+    try:
+        found = learning_rate.recorded(path)
+    except CoterieError:
+        return ""
+    one = len(found) == 1
+    return ", ".join(f"{rate:.3g}" if one else f"{kind} {rate:.3g}" for kind, rate in found.items())
 
 
 def _epsilon(path: Path) -> dict[int, float]:
