@@ -19,7 +19,6 @@ from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
 from coterie.core.processes import end_with_parent, exit_code, import_from_here_last, interruptible
 from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
-    bench,
     certs,
     client,
     compare,
@@ -52,7 +51,6 @@ app = typer.Typer(
 )
 
 app.add_typer(data.app, name="data")
-app.add_typer(bench.app, name="bench")
 
 
 @app.command()

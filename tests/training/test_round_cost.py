@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 import typer
 
+from bench.round_cost import EngineCost, candidates, compared, configured, main, measure
 from conftest import raises
 from coterie.engines.contract import idle_seconds
-from coterie.tools.cli import main
-from coterie.tools.cli.bench import app
 from coterie.training.build import build
 from coterie.training.config import read
-from coterie.training.engine_cost import EngineCost, candidates, compared, configured, measure
 from coterie.training.settings import Settings
 
 WORDS = ["method.name=fedavg", "data.partition.clients=6", "local.steps=1", "rounds=4"]
@@ -78,21 +75,17 @@ def test_an_engine_without_processes_does_not_wait() -> None:
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """As `coterie bench run` is; returns what the shell would see."""
+def called(*words: str) -> int:
+    """As the script is; returns what the shell would see."""
     parent = typer.Typer(pretty_exceptions_enable=False)
-    parent.add_typer(app, name="bench")
-    monkeypatch.setattr(main, "app", parent)
-    monkeypatch.setattr(main, "end_with_parent", lambda: None)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["coterie", "bench", "run", *WORDS, *words])
+    parent.command()(main)
     with pytest.raises(SystemExit) as left:
-        main.main()
+        parent([*WORDS, *words])
     return int(left.value.code or 0)
 
 
 def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(monkeypatch, "--rounds", "1", "--engine", "sequential", "--json") == 0
+    assert called("--rounds", "1", "--engine", "sequential", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["method"], found["model"], found["rounds"]) == ("fedavg", "linear", 1)
     assert [one["name"] for one in found["engines"]] == ["batched", "sequential"]
@@ -101,7 +94,7 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def test_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(monkeypatch, "--rounds", "1", "--engine", "batched", "engine.name=sequential") == 0
+    assert called("--rounds", "1", "--engine", "batched", "engine.name=sequential") == 0
     seen = capsys.readouterr()
     assert "fedavg, linear, digits; seconds, median of 1 rounds" in seen.out
     assert "this configuration runs on sequential" in seen.out
@@ -119,5 +112,5 @@ def test_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def test_a_mistake_is_told(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(monkeypatch, *words) == 2
+    assert called(*words) == 2
     assert said in capsys.readouterr().err
