@@ -446,4 +446,8 @@ def _mega(size: float) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

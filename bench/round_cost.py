@@ -211,4 +211,8 @@ def as_document(config: RunConfig, settings: Settings, rounds: int, costs: Seque
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

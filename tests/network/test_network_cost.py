@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 import typer
+from network_cost import LinkTrial, Load, Wire, main, spread_over, try_out
 
-from bench.network_cost import LinkTrial, Load, Wire, main, spread_over, try_out
 from conftest import raises
 from coterie.core.codec import pack
+from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.network import engine as exchange_module
@@ -163,7 +165,7 @@ def test_whose_seconds_are_whose(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(place, name, after)
 
-    monkeypatch.setattr("coterie.network.benchmark.time.thread_time", lambda: now)
+    monkeypatch.setattr("network_cost.time.thread_time", lambda: now)
     slow(desk_module, "read_as_client", 1)
     slow(exchange_module, "read_as_server", 10)
     slow(desk_module.ClientWorker, "_carry_out", 100)
@@ -216,9 +218,14 @@ def called(*words: str) -> int:
     """As the script is; returns what the shell would see."""
     parent = typer.Typer(pretty_exceptions_enable=False)
     parent.command()(main)
-    with pytest.raises(SystemExit) as left:
+    try:
         parent([*WORDS, *words])
-    return int(left.value.code or 0)
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except SystemExit as left:
+        return int(left.code or 0)
+    raise AssertionError("it did not end")
 
 
 def test_json_is_all_there_is_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import typer
+from round_cost import EngineCost, candidates, compared, configured, main, measure
 
-from bench.round_cost import EngineCost, candidates, compared, configured, main, measure
 from conftest import raises
+from coterie.core.errors import CoterieError
 from coterie.engines.contract import idle_seconds
 from coterie.training.build import build
 from coterie.training.config import read
@@ -43,7 +45,7 @@ def test_the_fastest_of_the_whole_run_is_named_with_what_to_write() -> None:
 
 
 def test_every_engine_of_the_machine_once_and_the_configured_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.training.engine_cost.cores", lambda: 4)
+    monkeypatch.setattr("round_cost.cores", lambda: 4)
     config = read(None, WORDS)
     made = build(config)
     found = [(one.engine, one.workers) for one in candidates(config, made)]
@@ -53,7 +55,7 @@ def test_every_engine_of_the_machine_once_and_the_configured_one_first(monkeypat
         ("workers", 2),
         ("sequential", None),
     ]
-    monkeypatch.setattr("coterie.training.engine_cost.cores", lambda: 1)
+    monkeypatch.setattr("round_cost.cores", lambda: 1)
     assert [(one.engine, one.workers) for one in candidates(config, made)] == [("batched", 1), ("sequential", None)]
     with raises("option-invalid", match="--engine: fast"):
         candidates(config, made, ["fast"])
@@ -79,9 +81,14 @@ def called(*words: str) -> int:
     """As the script is; returns what the shell would see."""
     parent = typer.Typer(pretty_exceptions_enable=False)
     parent.command()(main)
-    with pytest.raises(SystemExit) as left:
+    try:
         parent([*WORDS, *words])
-    return int(left.value.code or 0)
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except SystemExit as left:
+        return int(left.code or 0)
+    raise AssertionError("it did not end")
 
 
 def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
