@@ -101,7 +101,7 @@ def main() -> None:
         sys.exit(f"imported from {place}, not from the wheel")
     if meta["Version"] not in call(command, "--version", cwd=work):
         sys.exit("the version of the command is not that of the wheel")
-    call(command, "methods", cwd=work)
+    call(command, "list", "methods", cwd=work)
     demo = call(command, "demo", "--out", "demo", cwd=work)
     for said in ("found 4 clusters, exactly the hidden ones", "coterie report demo/fedavg", "coterie[report]"):
         if said not in demo:

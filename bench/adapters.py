@@ -57,7 +57,7 @@ def _measure(way: str, clients: int, rounds: int) -> dict[str, float]:
     last = result.history[-1]
     return {
         "numbers": result.model.size,
-        "bytes_of_a_round": (last.bytes_down or 0) + (last.bytes_up or 0),
+        "bytes_of_a_round": sum(last.layers["traffic"].values()),
         "checkpoint": saved,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "seconds": seconds,

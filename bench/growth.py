@@ -34,8 +34,7 @@ from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
 from coterie.data.scale import Scale
 from coterie.training.ask import RoundAsk
 from coterie.training.build import named_model

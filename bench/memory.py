@@ -21,8 +21,7 @@ import typer
 import coterie
 from coterie import Federation, Local
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
 from coterie.data.scale import Scale
 from coterie.methods.contract import Method
 from coterie.training.build import named_model

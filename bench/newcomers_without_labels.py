@@ -21,7 +21,7 @@ for partition in (Rotated(clients=60), Pathological(clients=60)):
     joined = result.newcomers  # each has said its moments, 2 * `size` numbers, and nothing of its labels
     assert joined is not None
     # With labels: each takes the model with the least loss on its labelled training samples.
-    ask = RoundAsk(Sequential(result.model, federation), joined.clients.ids, seed, 10, keep=False)
+    ask = RoundAsk(Sequential(result.model, federation), joined.clients.ids, seed, 10, kind="probe")
     labelled = ask(Evaluate((Best(result.state.centers),)))
     accuracy, best = (float((r.accuracy * r.n).sum() / r.n.sum()) for r in (joined.clients, labelled))
     share = 2 * method.size / result.model.size

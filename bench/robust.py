@@ -19,9 +19,9 @@ import typer
 from torch import nn
 
 import coterie
-from coterie.clustering.aggregators import RULES
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine, Outcome, Visit
+from coterie.layers.robust import RULES
 
 
 def _federation(clients: int, shape: tuple[int, ...], samples: int) -> coterie.Federation:

@@ -157,7 +157,7 @@ def main(
 
     from rich.console import Console
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
 
     file, changes = split_words(words or [])

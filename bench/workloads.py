@@ -29,8 +29,8 @@ from coterie.core.compute import HOST, Compute
 from coterie.core.model import Model
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
-from coterie.data.partitions.clientwise import IID, PowerLaw
-from coterie.data.partitions.clusterwise import Rotated, Shifted
+from coterie.data.partitions.by_client import IID, PowerLaw
+from coterie.data.partitions.by_cluster import Rotated, Shifted
 from coterie.engines.choose import Sizes, chosen, make_engine
 from coterie.engines.contract import Engine
 from coterie.training.build import named_model

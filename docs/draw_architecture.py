@@ -7,13 +7,14 @@ from pathlib import Path
 
 PICTURES = Path(__file__).parent / "pictures"
 INK, LINE = "#1b2b34", "#5f7380"
-FILLS = ("#e3f2ef", "#d3eae5", "#fff3d9", "#fde9c4", "#e4ebfb", "#d7e1f7", "#f3e6f5", "#ecdaf0", "#e2cbe8")
+FILLS = ("#e3f2ef", "#d3eae5", "#fff3d9", "#fde9c4", "#e4ebfb", "#d7e1f7", "#f3e6f5", "#ecdaf0", "#e7d3ec", "#e2cbe8")
 # From the top: a layer imports only from those below it.
 LAYERS: tuple[tuple[tuple[str, str], ...], ...] = (
     (("tools", "command line, report, dashboard, experiments, trackers"),),
     (("serving", "life after training: place, predict, export, HTTP, drift"),),
     (("network", "real clients: messages, engine, worker, flower"), ("testing", "for your own method")),
     (("training", "a run: round loop, sampling, evaluation, run directory, result"),),
+    (("layers", "around an engine: attacks, screening, quorum, privacy, optimizers"),),
     (("engines", "how visits reach clients: sequential, workers, batched, ray"),),
     (("methods", "one paper, one file"), ("client", "what runs at a client")),
     (("zoo", "networks by name"), ("clustering", "functions on arrays"), ("data", "federations, partitions")),

@@ -65,7 +65,7 @@ def one_fit() -> None:
     theta = made.model.init(generator(0, Purpose.INIT))
     task = coterie.Fit(coterie.All(theta), coterie.Local(epochs=1, batch=8, lr=0.1))
     with watching(FIT):
-        engine.visit(Visit((task,), torch.arange(8), Moment(0, 0, 0), keep=False))
+        engine.visit(Visit((task,), torch.arange(8), Moment(0, 0, 0), kind="probe"))
     engine.close()
 
 

@@ -15,15 +15,13 @@ import numpy as np
 from PIL import Image
 from target import Target
 
-from coterie.data.datasets.cifar import _read as read_cifar
-from coterie.data.datasets.har import UCIHAR
-from coterie.data.datasets.idx import read_idx
-from coterie.data.datasets.leaf import FEMNIST, Sent140
-from coterie.data.datasets.medmnist import read_npz
-from coterie.data.readers.images import ImageFolder
-from coterie.data.readers.npz import NPZ
-from coterie.data.readers.tables import CSV, Parquet
-from coterie.serving.row_files import open_rows
+from coterie.data.images import ImageFolder
+from coterie.data.npz import NPZ
+from coterie.data.sets.har import UCIHAR
+from coterie.data.sets.images import _read_batches as read_cifar
+from coterie.data.sets.images import read_idx, read_npz
+from coterie.data.sets.leaf import FEMNIST, Sent140
+from coterie.data.table import CSV, Parquet, open_rows
 
 LARGEST = 1 << 24  # bytes that an input may inflate to
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -129,6 +129,9 @@ class OwnPage:
         return [(file, text(results)) for file, text in ((self.file, self.markdown), *self.also)]
 
 
+More: TypeAlias = Callable[[Outcomes], Sequence[str]]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of a paper."""
@@ -143,9 +146,8 @@ class Table:
     unit: str = "%"
     seeds: int = 1  # how many are run by default; of some runs more
     first_seed: int = 0  # later, where the first ones were looked at before the table was written
-    order: int = field(default=0)  # by cost: what `python -m papers` lists first
     own_page: OwnPage | None = None  # where docs/results.md is not the place for it
-    more: Callable[[Outcomes], Sequence[str]] | None = None  # lines of Markdown below the table
+    more: More | None = None  # lines of Markdown below the table
     why: str = ""  # one line: why cells miss or claims do not hold, or what there is to know
     own: tuple[str, ...] = ()  # rows of the paper's own methods, where the others are shared with another table
 

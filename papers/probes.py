@@ -18,8 +18,8 @@ from coterie.core.registry import DATASETS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate
-from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
+from coterie.data.sets.synthetic import SyntheticRegression
 from coterie.methods.fedgroup import FedGroup
 from coterie.methods.fedsoft import Soft
 from coterie.methods.hard_clusters import Clusters
@@ -161,7 +161,7 @@ def _ask(result: Result[Any], ids: Tensor, round_: int) -> Any:
 
     engine = Sequential(result.model, result.federation)
     engine.memory = result.memory
-    return RoundAsk(engine, ids, result.settings.seed, round_, keep=False)
+    return RoundAsk(engine, ids, result.settings.seed, round_, kind="probe")
 
 
 def _visited(result: Result[Any]) -> tuple[np.ndarray[Any, Any], Tensor]:

@@ -25,9 +25,8 @@ from coterie.core.errors import CoterieError
 from coterie.core.model import Model
 from coterie.core.objective import Loss
 from coterie.core.registry import METHODS
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
-from coterie.data.targets import TargetScale
+from coterie.data.federation import Federation, Samples
+from coterie.data.scale import TargetScale
 
 ROOT = Path(__file__).parent.parent  # of the repository
 PAPERS = list(METHODS.places)

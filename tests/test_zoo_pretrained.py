@@ -18,7 +18,7 @@ from conftest import raises
 from coterie.core.codec import pack
 from coterie.core.model import Model
 from coterie.core.pretrained import TorchVision, Transformer, model_directory, with_head
-from coterie.data.readers.texts import tokens
+from coterie.data.texts import tokens
 from coterie.training.config import read
 from coterie.training.execute import execute
 

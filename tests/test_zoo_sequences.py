@@ -13,8 +13,7 @@ import coterie
 from conftest import raises
 from coterie import CoterieError, FedAvg, Federation, Local
 from coterie.core.registry import MODELS, NO_CODE
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
 from coterie.zoo import CNN1D, LSTM
 
 SMALL = LSTM(vocabulary=12, embedding=4, hidden=6, dense=5)

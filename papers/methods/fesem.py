@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting
-from coterie.clustering.kmeans import fresh_kmeans, nearest
-from coterie.clustering.labels import match_labels
+from coterie.clustering.kmeans import fresh_kmeans, match_labels, nearest
 from coterie.core.parts import Part
 from coterie.core.references import All
 from coterie.core.settings import STRICT, dataclass

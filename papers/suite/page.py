@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from papers.cell import Checked, Outcomes, Run
-from papers.suite.cases import CASES, SHOWN, Case, Half
+from papers.suite.cases import CASES, HALVES, SHOWN, Case, Half
 from papers.suite.contenders import BEST_TAU, CONTENDERS, NEWER
 from papers.suite.scores import LATE, NOT_TOLD, TOLD, OnCase, mean_ranks, read
-from papers.suite.targets import HALVES, OURS, of_half
+from papers.suite.targets import OURS, of_half
 
 FINDERS = ("halves", "wecfl-auto", "ifca-auto", "fesem-auto", "fedgroup-auto", "fesem-cam-auto", "stocfl-0.5", "cfl")
 LATE_FINDERS = ("halves", "clove-auto", "pacfl", "flux-elbow", "fedclust-auto", "fielding-silhouette", "feddrift")

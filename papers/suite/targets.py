@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from papers.cell import Checked, Outcomes, Run
-from papers.suite.cases import SEEDS, SHOWN, Half
+from papers.suite.cases import HALVES, SEEDS, SHOWN, Half
 from papers.suite.scores import OnCase, mean_ranks, read
 
 OURS = "halves"
 POINTS, MEAN, EXACT, CLOSE = 1.0, 0.5, 0.9, 0.3
-HALVES: tuple[Half, ...] = ("first", "second")
 
 
 def targets(results: Outcomes, runs: Mapping[str, Run]) -> list[Checked]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from papers.cell import Cell, Claim, Run, Table, Tree, largest_cluster
+from papers.declared import declared
 from papers.tables.baselines import baselines
 from papers.tables.wecfl import (
     BY_CLIENT,
+    CLIENTWISE,
     CLUSTERED,
-    PROTOCOL,
+    CLUSTERWISE,
+    LAMBDAS,
+    MINUTES,
+    PARTITIONS,
     READ,
+    Printed,
     beside,
     extra_cells,
     line_cells,
     printed_cells,
+    run_of,
+    setting,
 )
-from papers.tables.wecfl_printed import CLIENTWISE, CLUSTERWISE, Printed
-from papers.tables.wecfl_runs import LAMBDAS, MINUTES, PARTITIONS, SHOWN, run_of, setting
 
-PAPER = "Ma et al. 2023, NeurIPS 2023"
 BASELINES = ("fedavg", "fedprox", "fedavg+", "fedprox+", "ifca", "fesem")
 OWN = ("ifca-cam", "fesem-cam")
 COMPARED = 0.01  # the lambda whose row stands for the printed one; taken before any of these runs was made
@@ -40,17 +45,6 @@ CAM = (
     " FeSEM-CAM has a row for each lambda the paper chose from; 0.01 is the one that is compared with the printed "
     "number, which is the best of three. The authors' order of training (fesem-cam-authors, ifca-cam-authors) are "
     "extra rows."
-)
-DIVERGES = (
-    " With momentum, the authors' order, global first, diverges on Fashion-MNIST and the paper's does not, so that "
-    "momentum alone is not the cause: in the table cam-order (20 clients, momentum 0.9, one seed) the loss went from "
-    "1.4 after 5 rounds to 55 after 20 with the global model first, and from 0.24 to 0.17 in the paper's order (18.7 "
-    "and 93.9 % in the end; the cluster's model first does as well as the paper's order). Our guess at why: a cluster "
-    "model is fitted to its client's own copy of the global model and is then used with the mean of all copies. With "
-    "200 clients of Fashion-MNIST only the authors' order was tried: in its first run, with momentum, accuracy fell "
-    "from 83 % after 10 rounds to 31 % after 50, where it was stopped; fesem-cam-authors is without momentum, as in "
-    "the authors' launch file of 2023, a choice made after looking at test accuracy of one seed. It is to be compared "
-    "with fesem-plain, which has no momentum either."
 )
 
 
@@ -108,24 +102,19 @@ def _table1(data: str) -> Table:
     claims = _is_above(CLUSTERED, "section 5.1, Table 1", plain=data == "fmnist")
     if data == "fmnist":
         cells += extra_cells(data, "(0.1, 10)", 10, "fesem-plain", "FeSEM without momentum")
-    return Table(
+    return declared(
         f"cam-table1-{data}",
-        f"Clustered additive modelling, cluster-wise non-IID, {SHOWN[data]}",
-        *(PAPER, PROTOCOL + CAM + (DIVERGES if data == "fmnist" else ""), tuple(cells), 4.0, claims),
-        why="the printed IFCA probably comes from a defect; FeSEM-CAM in the authors' order is below the printed F1",
+        cells=tuple(cells),
+        claims=claims,
         own=OWN,
     )
 
 
 def _table2(data: str) -> Table:
-    cifar = data == "cifar"
-    return Table(
+    return declared(
         f"cam-table2-{data}",
-        f"Clustered additive modelling, client-wise non-IID, {SHOWN[data]}",
-        *(PAPER, PROTOCOL + CAM + (DIVERGES if data == "fmnist" else "")),
-        (*_cells(CLIENTWISE, data), *beside(data, BY_CLIENT, clusters=False)),
-        *(4.0, _is_above(BY_CLIENT, "section 5.1, Table 2")),
-        why="our guess: the printed cells pool client-wise with cluster-wise runs, as WeCFL's Table 5" if cifar else "",
+        cells=(*_cells(CLIENTWISE, data), *beside(data, BY_CLIENT, clusters=False)),
+        claims=_is_above(BY_CLIENT, "section 5.1, Table 2"),
         own=OWN,
     )
 
@@ -139,17 +128,8 @@ def _more_balanced(setting: str, base: str, place: str) -> Claim:
     )
 
 
-BALANCE = Table(
+BALANCE = declared(
     "cam-figure1",
-    "Clustering collapse: the share of the largest cluster after the last round, CIFAR-10, K=10",
-    *(
-        PAPER,
-        PROTOCOL + " Figures 1 and 3, cluster-wise and client-wise panels. The figures print no numbers; ten clusters "
-        "of equal size would be 10 %. IFCA collapses in the paper's figure and not here. Our guess is that this is "
-        "because its clients do not train one shared object here, as they do in the published code; that code was not "
-        "run. On (0.1, 10) IFCA and IFCA-CAM end with nine clusters of the same sizes (seed 0), so that there is "
-        "nothing for CAM to balance. Where it has something to do is in the table collapse.",
-    ),
     cells=tuple(
         Cell(setting, method, run_of("cifar", setting, 10, name), largest_cluster, None)
         for setting in (*CLUSTERED, *BY_CLIENT)
@@ -161,13 +141,11 @@ BALANCE = Table(
             ("fesem-cam-authors", "fesem-cam"),
         )
     ),
-    tolerance=0.0,
     claims=tuple(
         _more_balanced(setting, base, f"section 5.2, Figure {figure}")
         for base, figure in (("IFCA", 1), ("FeSEM", 3))
         for setting in (*CLUSTERED, *BY_CLIENT)
     ),
-    why="a correct IFCA does not collapse here (seed 0)",
 )
 
 # ----------------------------------------------------------------------------------------------- MedMNIST
@@ -198,16 +176,9 @@ def _medical(which: str) -> tuple[Cell, ...]:
 
 
 MEDMNIST = tuple(
-    Table(
+    declared(
         f"cam-medmnist-{which}",
-        f"Clustered additive modelling on {'Path' if which == 'path' else 'Tissue'}MNIST, cluster-wise, K=10",
-        PAPER,
-        "As cam-table1-fmnist, on MedMNIST's images (28x28, validation and test parts together are the test set). The "
-        "paper's numbers are in its supplement, which was not at hand, and so were the data sets: this is declared for "
-        f"whoever has the files, with --data medmnist={which}mnist.npz.",
-        _medical(which),
-        0.0,
-        why="the files were not at hand",
+        cells=_medical(which),
     )
     for which in MEDICAL
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from papers.cell import Cell, Claim, Outcome, Run, Table, Tree, last
-from papers.tables.wecfl_runs import setting
+from papers.cell import Cell, Claim, Outcome, Run, Tree, last
+from papers.declared import declared
+from papers.tables.wecfl import setting
 
 K = 5
 ORDERS = {
@@ -44,17 +45,9 @@ def _cells(order: str, note: str) -> tuple[Cell, ...]:
     )
 
 
-ORDER = Table(
+ORDER = declared(
     "cam-order",
-    "The order in which a client trains its two models, FeSEM-CAM with momentum on Fashion-MNIST",
-    "Ma et al. 2023, NeurIPS 2023 (the question is ours)",
-    "20 clients of Fashion-MNIST in five generating clusters by Dirichlet (0.1, 10), K = 5, 5 rounds of local warm-up, "
-    "20 rounds of 10 steps of batch 32, SGD 0.001 with momentum 0.9 kept from round to round, lambda 0.01, k-means "
-    "weighted by n_i on the linear layers: as in cam-table1-fmnist, with a tenth of the clients and a fifth of the "
-    "rounds. Only the order differs between the rows. Accuracy in percent.",
-    tuple(cell for order, note in ORDERS.items() for cell in _cells(order, note)),
-    tolerance=0.0,
-    unit="",
+    cells=tuple(cell for order, note in ORDERS.items() for cell in _cells(order, note)),
     claims=(
         Claim(
             "in the paper's order the loss falls",

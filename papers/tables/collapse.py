@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from papers.cell import Cell, Claim, Outcome, Outcomes, Reading, Run, Table, Tree, final
+from papers.cell import Cell, Claim, Outcome, Outcomes, Reading, Run, Tree, final
+from papers.declared import declared
 from papers.tables.baselines import baselines
 
 K = 4
@@ -153,22 +154,8 @@ def _sizes(sizes: Sequence[int] | None) -> str:
     return "-".join(str(s) for s in sorted(sizes or (), reverse=True) if s)
 
 
-COLLAPSE = Table(
-    name="collapse",
-    title="Clustering collapse: clusters that IFCA and IFCA-CAM still use after 60 rounds, and accuracy; K = 4",
-    paper="Ma et al. 2023, NeurIPS 2023 (the claim; these federations are not in the paper)",
-    protocol="har: the 30 people of UCI-HAR, as in the table har, where the first three seeds suggested that IFCA "
-    "loses clusters and IFCA-CAM does not (sizes 16-11-3, 18-10-2 and 19-11 against 10-8-7-5, 8-8-7-7 and 9-9-7-5). "
-    "Two more federations were chosen before either was run: synthetic, 30 clients of Synthetic(1, 1) with a linear "
-    "model, and fashion, 40 clients by Dirichlet(0.3) of 8,000 images of Fashion-MNIST. rotated: the demo's 40 clients "
-    "in four rotations, where IFCA-CAM had been seen to be worse. All: 60 rounds, everyone takes part, 2 epochs of "
-    "batch 32, SGD 0.05, 10 of the rounds warm-up for IFCA-CAM. Seeds 10 to 19. clusters: those with a client after "
-    "the last round; effective: 1 / sum of squared shares, 4 if all are equally large, 1 if everyone is in one. "
-    "IFCA-CAM trains two models per client and round, so that a gain in accuracy is not of the clusters alone.",
-    tolerance=0.0,
-    unit="",
-    seeds=SEEDS,
-    first_seed=FIRST_SEED,
+COLLAPSE = declared(
+    "collapse",
     cells=tuple(
         Cell(f"{where} {method}", column, run_of(where, method), read, None)
         for where in FEDERATIONS
@@ -178,6 +165,5 @@ COLLAPSE = Table(
     + tuple(cell for where in FEDERATIONS for cell in _beside(where)),
     claims=tuple(claim for where in FEDERATIONS for claim in (_kept(where), _better(where))),
     more=sizes_over_rounds,
-    why="IFCA loses a cluster in 7 (har) and 1 (fashion) of 10 seeds, IFCA-CAM never; elsewhere neither does",
 )
 TABLES = (COLLAPSE,)

@@ -6,7 +6,8 @@ import numpy as np
 
 from coterie.core.registry import METHODS as CATALOGUE
 from coterie.training.following import waits_after
-from papers.cell import Cell, Claim, Found, Outcome, Outcomes, Reading, Run, Table, Tree, pooled
+from papers.cell import Cell, Claim, Found, Outcome, Outcomes, Reading, Run, Tree, pooled
+from papers.declared import declared
 
 ROUNDS, AT, EVERY, CHANGES = 30, 13, 5, 3
 KINDS = {
@@ -103,24 +104,8 @@ def _mean(results: Outcomes, data: str, kind: str, method: str) -> Found | None:
 
 
 TABLES = (
-    Table(
-        name="drift",
-        title="Clients that change clusters: accuracy after the change, and rounds until the clusters are found again",
-        paper="this library",
-        protocol="Rotated digits, and rotated Fashion-MNIST with 100 samples per client; 40 clients, four hidden "
-        f"clusters, a linear model, all clients in each of {ROUNDS} rounds of 5 epochs. Half of the clients move to "
-        f"the next cluster: all in round {AT} (sudden), a third of them in rounds "
-        f"{', '.join(map(str, KINDS['staggered']))} (staggered), there and back in these rounds (recurrent), or a "
-        "third of their samples at a time (incremental; a client is of the new cluster once half of its samples are). "
-        "The first number is the mean test accuracy from the first change on, on the data of the round. `rounds` "
-        "counts from each change to the first round with an ARI of 0.9 or more; 0 is the round of the change itself, "
-        "and where it is not reached before the next change (or the end), all rounds until then count; its deviation "
-        "is over the changes of a run. FedAvg has one cluster. IFCA and WeCFL are told that there are four, the oracle "
-        "is told the clusters of each round; the others have their defaults. FedDrift's bounds are differences of "
-        "losses: its page says how much they matter.",
-        tolerance=0.0,
-        unit="",
-        seeds=3,
+    declared(
+        "drift",
         cells=_cells(),
         claims=(
             *(

@@ -7,7 +7,6 @@ from papers.cell import (
     Claim,
     Probe,
     Run,
-    Table,
     Tree,
     best,
     mean_of,
@@ -16,14 +15,8 @@ from papers.cell import (
     rounds_to,
     variance_of,
 )
+from papers.declared import declared, printed
 from papers.tables.baselines import NOTES, alone, majority
-
-PAPER = "Duan et al. 2021, arXiv:2010.06870"
-PROTOCOL = (
-    "1,000 clients of power-law size, 20 per round, 20 epochs of batch 10, SGD 0.03, 300 rounds; all 70,000 images "
-    "standardised per pixel, a tenth of each client's held out. The score is the largest accuracy over the rounds, "
-    "pooled over clients, as in the paper. Weights start as PyTorch draws them (the authors: Glorot, zero bias)."
-)
 
 
 def _mnist(classes: int = 2) -> Tree:
@@ -56,12 +49,7 @@ def _few_classes(classes: int) -> Run:
     return Run(f"fedgroup/mnist-mclr/fedavg-{classes}-classes", config)
 
 
-PRINTED_1 = {  # classes: mean and variance of the discrepancy, max and median accuracy, rounds to 85 %
-    1: (0.767, 0.11, 87.9, 79.3, 39),
-    3: (0.767, 0.073, 90.9, 87.0, 14),
-    5: (0.685, 0.021, 91.3, 90.0, 10),
-    10: (0.627, 0.0082, 92.2, 91.5, 4),
-}
+PRINTED_1: dict[int, list[float]] = printed("fedgroup")["table1"]
 _COLUMNS = (  # with what counts as agreeing
     ("discrepancy mean", mean_of("discrepancy"), 0.1),
     ("discrepancy variance", variance_of("discrepancy"), 0.03),
@@ -83,15 +71,8 @@ def _beside_1(classes: int) -> list[Cell]:
     ]
 
 
-TABLE1 = Table(
-    name="fedgroup-table1",
-    title="FedAvg on MNIST by classes per client",
-    paper=PAPER,
-    protocol=PROTOCOL + " Discrepancy: the mean distance of the clients' models from the new global one. With one "
-    "class per client, seed 1 never reaches 85 % (82.4 % at best): rounds to 85 % are of the other two there.",
-    tolerance=2.0,  # of accuracies; the other columns have their own
-    seeds=3,
-    unit="",
+TABLE1 = declared(
+    "fedgroup-table1",
     cells=tuple(
         Cell(
             *(f"{classes} classes", name, _few_classes(classes), read, float(paper)),
@@ -128,7 +109,6 @@ TABLE1 = Table(
             place="section III, Table I",
         ),
     ),
-    why="our guess: the generator for other numbers of classes than two, which was not published",
 )
 
 PRETRAIN: Tree = {"steps": 50, "batch": 10}
@@ -171,11 +151,7 @@ SETTINGS: dict[str, tuple[Tree, Tree, int, float, float, int]] = {  # data, mode
     "mnist-mlp": (_mnist(), {"name": "mlp", "hidden": [128]}, 3, 1.0, 0.03, 300),
     "synthetic": ({"name": "synthetic", "clients": 100, "alpha": 1.0, "beta": 1.0}, LINEAR, 5, 1.0, 0.01, 200),
 }
-PRINTED_3: dict[str, tuple[float | None, ...]] = {
-    "mnist-mclr": (89.8, 90.7, 95.3, 89.1, 92.6, 88.8, 96.0, 96.1, 95.6, 95.3),
-    "mnist-mlp": (95.3, 94.6, 97.8, 93.9, 96.5, 94.3, 97.9, 97.7, 97.9, 97.7),
-    "synthetic": (74.7, 81.5, 95.5, 92.1, 92.9, None, 88.4, 87.4, 92.1, 88.5),
-}
+PRINTED_3: dict[str, list[float | None]] = printed("fedgroup")["table3"]
 _PARTIAL = "the printed maximum is probably of an early round in which 20 of 100 clients were evaluated"
 
 
@@ -218,18 +194,8 @@ def _ordered(row: str) -> Claim:
     )
 
 
-TABLE3 = Table(
-    name="fedgroup-table3",
-    title="FedGroup and FedGrouProx against baselines, the largest accuracy over the rounds",
-    paper=PAPER,
-    protocol=PROTOCOL + " Synthetic(1,1): 100 clients, 200 rounds, SGD 0.01. Pre-training: 50 steps, everyone before "
-    "round 1. The proximal weight is 1. FEMNIST and Sent140 rows need data that could not be had. Synthetic(1,1) is "
-    "drawn anew with every seed (57,017, 27,428 and 52,323 samples; five of 100 clients hold 67, 33 and 58 % of them), "
-    "and FedAvg alone gives 79.7, 48.0 and 57.8 on these draws. The paper's draw (75,349 samples) was not published. "
-    "That may be why most of this row misses; it is counted as it is. The printed order holds in part: FeSEM and "
-    "FG-MADC are below FG-EDC here, in the paper above it.",
-    tolerance=2.0,
-    seeds=3,
+TABLE3 = declared(
+    "fedgroup-table3",
     cells=tuple(
         _cell(row, column, paper)
         for row, printed in PRINTED_3.items()
@@ -263,6 +229,5 @@ TABLE3 = Table(
             place="section IV-B, Table III",
         ),
     ),
-    why="Synthetic(1,1) misses: our guess is the paper's draw of it, which was not published",
 )
 TABLES = (TABLE1, TABLE3)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from papers.cell import Cell, Claim, Run, Table, best, rounds_to
-from papers.tables.fedgroup import PAPER, PROTOCOL, run_of
+from papers.cell import Cell, Claim, Run, best, rounds_to
+from papers.declared import declared
+from papers.tables.fedgroup import run_of
 
 RATES = (0.0, 0.001, 0.01, 0.1)
 TARGET = 0.9
@@ -17,15 +18,8 @@ def _rate_run(rate: float) -> Run:
     return Run(f"fedgroup/eta-g/{rate:g}", run.config | {"method": method}, seconds=45)
 
 
-ETA_G = Table(
-    name="fedgroup-eta-g",
-    title="FedGroup's inter-group learning rate eta_g, MNIST-MCLR",
-    paper=PAPER,
-    protocol=PROTOCOL + " FG-EDC with eta_g; the paper prints neither values nor numbers. rounds to 90 %: of accuracy "
-    "over all clients.",
-    tolerance=0.0,
-    unit="",
-    seeds=3,
+ETA_G = declared(
+    "fedgroup-eta-g",
     cells=tuple(
         cell
         for rate in RATES
@@ -53,13 +47,8 @@ def _glorot_run(row: str, column: str) -> Run:
     return Run(f"fedgroup/{row}-glorot/{column}", run.config | {"model": model}, seconds=90)
 
 
-GLOROT = Table(
-    name="fedgroup-glorot",
-    title="Table III's cells with the authors' start: Glorot-uniform weights, zero biases",
-    paper=PAPER,
-    protocol=PROTOCOL + " The authors' TensorFlow draws weights by Glorot and sets biases to zero; so do these runs.",
-    tolerance=2.0,
-    seeds=3,
+GLOROT = declared(
+    "fedgroup-glorot",
     cells=tuple(
         Cell(row, column, _glorot_run(row, column), best(), paper)
         for row, printed in (("mnist-mclr", (89.8, 96.0)), ("mnist-mlp", (95.3, 97.9)))

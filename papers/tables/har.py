@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from papers.cell import Cell, Claim, Reading, Run, Table, Tree, last
+from papers.cell import Cell, Claim, Reading, Run, Tree, last
+from papers.declared import declared
 from papers.tables.baselines import baselines
 
 METHODS: dict[str, Tree] = {
@@ -51,16 +52,8 @@ READ: dict[str, Reading] = {column: last(3, column) for column in ("accuracy", "
 
 
 TABLES = (
-    Table(
-        name="har",
-        title="Thirty people (UCI-HAR), every method with its defaults and the same budget",
-        paper="Anguita et al. 2013 (data); no paper here used it",
-        protocol="Raw signals (9 x 128) of 30 people, each a client, a fifth of each one's held out; MLP 1152-100-6, "
-        "60 rounds, everyone takes part, 2 epochs of batch 32, SGD 0.05; K = 4 where it must be given. Nothing was "
-        "tuned. Accuracy and macro-F1 over clients, mean over the last three rounds. FedSoft is that of the authors' "
-        "code (independent centers, training from a client's own last model), which was the default when it was run.",
-        tolerance=0.0,
-        seeds=3,
+    declared(
+        "har",
         cells=tuple(
             Cell(method, column, _run(method), read, None) for method in METHODS for column, read in READ.items()
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from papers.cell import Cell, Claim, Run, Table, Tree, last
+from papers.cell import Cell, Claim, Run, Tree, last
+from papers.declared import declared
 
 METHODS: dict[str, Tree] = {
     "ifca": {"name": "ifca", "k": 4},
@@ -28,19 +29,8 @@ def _run(method: str, clients: int, budget: str) -> Run:
 
 
 TABLES = (
-    Table(
-        name="privacy",
-        title="Client-level differential privacy on rotated MNIST: what an epsilon costs",
-        paper="this library",
-        protocol="MNIST turned by 0, 90, 180 and 270 degrees, dealt to 100, 400 or 1,000 clients (600, 150 or 60 "
-        "training samples each); a linear model, 10 rounds in which everyone takes part, 10 "
-        "local steps of batch 20, SGD 0.1. Updates are clipped to norm 0.5, which was chosen by looking at the data "
-        "and is not counted; delta is 1e-5, the neighbouring federation lacks one client, and no amplification is "
-        "claimed. Half of the budget of WeCFL and Halves is for their sketches of 16 numbers. Halves makes no trials. "
-        "inf clips and adds no noise. Accuracy in percent; ARI is 1 where the clusters are the true ones.",
-        tolerance=0.0,
-        unit="",
-        seeds=3,
+    declared(
+        "privacy",
         cells=tuple(
             Cell(f"{method}, {clients} clients", f"{budget} {what}", _run(method, clients, budget), reading, None)
             for method in METHODS

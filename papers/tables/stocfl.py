@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from papers.cell import Cell, Claim, Probe, Run, Table, Tree, last, probed
+from papers.cell import Cell, Claim, Probe, Run, Tree, last, probed
+from papers.declared import declared, printed
 from papers.tables.baselines import NOTES, alone, baselines, majority, oracle
 
-PAPER = "Zeng et al. 2023, arXiv:2303.00897"
 MNIST: Tree = {"name": "mnist", "normalise": "unit"}
 WIDE: Tree = {"name": "mlp", "hidden": [2048]}
 AUTHORS: Tree = {  # what the authors' code does where the paper says otherwise
@@ -52,12 +52,7 @@ def config_of(data: Tree, method: Tree, local: Tree, rounds: int, every: int = 1
 # ------------------------------------------------------------------------------------------ Table 5
 
 LAMBDAS = (10.0, 1.0, 0.5, 0.05, 0.01, 0.0)
-PRINTED_5 = {  # by lambda, then the global model
-    "pathological": (89.28, 86.89, 83.49, 37.83, 24.12, 24.05, 92.17),
-    "rotated": (62.06, 94.88, 95.28, 95.86, 94.20, 92.25, 92.65),
-    "shifted": (32.69, 92.36, 93.85, 95.12, 93.80, 92.22, 24.46),
-    "hybrid": (92.26, 92.75, 92.77, 92.69, 91.99, 90.11, 92.50),
-}
+PRINTED_5: dict[str, list[float]] = printed("stocfl")["table5"]
 
 
 def _lambda_run(skew: str, lam: float) -> Run:
@@ -82,20 +77,8 @@ def _beside_5(skew: str) -> list[Cell]:
     ]
 
 
-TABLE5 = Table(
-    name="stocfl-table5",
-    title="Effect of lambda on cluster models and the global model, MNIST",
-    paper=PAPER,
-    protocol="MLP 784-2048-10, 10 % of the clients a round, 50 rounds, tau 0.3 (the authors' README has 0.2 to 0.3), "
-    "SGD 0.1. Their code: the global model goes from client to client within a round and its snapshots are "
-    "averaged (chain), cluster vectors of the sampled members, equal weights. Batch size and epochs are not "
-    "published: 5 epochs of batch 300, which makes as many steps times learning rate as Table 1's runs. A "
-    "cluster's model is tested on the whole test set as its kind of client sees it; for pathological that is "
-    "all ten classes, of which a cluster without the global model's help knows two or three, so that 25 % is "
-    "the most it can reach. With lambda 10 and a step of 0.1 every step goes back to the global model first, "
-    "so that of a client's training the last gradient is left: our guess is that its batch, which is not "
-    "published, decides the cell. Hybrid is below the print at every lambda, at 0 too; why is not known.",
-    tolerance=2.0,
+TABLE5 = declared(
+    "stocfl-table5",
     cells=tuple(
         Cell(skew, f"lambda {lam:g}", _lambda_run(skew, lam), probed("clusters", scale=100.0), paper)
         for skew, printed in PRINTED_5.items()
@@ -118,23 +101,12 @@ TABLE5 = Table(
             place="section A.2, Table 5",
         ),
     ),
-    seeds=3,
-    why="our guess at the misses, at lambda 10 and on hybrid: batch and epochs, which are not published",
 )
 
 # ------------------------------------------------------------------------------------------ Table 1
 
 SIZES = {"4800x50": 4800, "2400x100": 2400, "1200x200": 1200}
-PRINTED_1: dict[str, tuple[float | None, float | None, float | None]] = {
-    "fedavg": (95.72, 95.32, 94.96),
-    "fedprox": (76.45, 77.40, 77.82),
-    "ditto": (65.05, 73.93, 79.38),
-    "ifca-2": (84.42, 85.25, 86.12),
-    "ifca-4": (91.74, 91.39, 91.00),
-    "ifca-6": (91.74, 91.94, 92.15),
-    "stocfl": (97.00, 96.89, 96.71),
-    "stocfl-chain": (97.00, 96.89, 96.71),
-}
+PRINTED_1: dict[str, list[float | None]] = printed("stocfl")["table1"]
 _CHAINED = "the printed FedAvg is in all likelihood the chained global model of the authors' code"
 TEN_EPOCHS: Tree = {"epochs": 10, "batch": "full", "lr": 0.1}  # how the authors' code represents a client
 RECOMPUTED: Tree = {  # Algorithm 1, but that a merged cluster is compared anew before the next pair is merged
@@ -210,22 +182,8 @@ def _beside_1(size: str) -> list[Cell]:
     ]
 
 
-TABLE1 = Table(
-    name="stocfl-table1",
-    title="Rotated MNIST, 10 % of the clients a round",
-    paper=PAPER,
-    protocol="Every rotation has all 60,000 images in equal shards; MLP 784-2048-10, pixels 0..1, 100 rounds, 5 "
-    "full-batch steps of SGD 0.1, tau 0.5, lambda 0.05, means of equal weights; the columns in which everyone takes "
-    "part cost ten times as much and are not declared. A cluster's model is tested on the "
-    "10,000 test images turned as its clients' are, and the mean is over clusters; FedAvg, FedProx and Ditto over all. "
-    "The printed StoCFL is what the authors' chain gives (stocfl-chain); trained side by side, as Algorithm 1 says, it "
-    "is some 6 points lower with 1,200 and 2,400 clients. With 4,800, of 50 images each, the paper's representation, "
-    "one gradient, does not tell the rotations apart at this tau: 4,763 clients end in one cluster, beside 21 small "
-    "ones. stocfl-chain, in which ten epochs represent a client, finds the four rotations at all sizes (ARI 1); it has "
-    "other deviations as well, and stocfl-ten-epochs and stocfl-recomputed are there to tell which of them does it. "
-    "Likewise the printed FedAvg is the chain's global model (fedavg-chain), and FedAvg itself is no better than "
-    "FedProx.",
-    tolerance=2.0,
+TABLE1 = declared(
+    "stocfl-table1",
     cells=tuple(
         _table1_cell(method, size, paper)
         for method, printed in PRINTED_1.items()
@@ -251,7 +209,6 @@ TABLE1 = Table(
         )
         for size in SIZES
     ),
-    why="trained side by side, as Algorithm 1 says, StoCFL is below the print; the authors' chain reaches it",
 )
 
 # ----------------------------------------------------------------------------- Rotated CIFAR, and Figure 3
@@ -261,7 +218,7 @@ CIFAR: Tree = {
     "normalise": "symmetric",
     "partition": {"name": "rotated", "clients": 200, "angles": [0, 180], "reuse": True},
 }
-PRINTED_CIFAR = {"fedavg": 48.26, "fedprox": 47.17, "ditto": 46.91, "ifca-2": 50.62, "ifca-4": 50.80, "ifca-6": 51.04}
+PRINTED_CIFAR: dict[str, float] = printed("stocfl")["cifar"]
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -274,13 +231,8 @@ def _cifar_run(method: str) -> Run:
     )
 
 
-TABLE1_CIFAR = Table(
-    name="stocfl-table1-cifar",
-    title="Rotated CIFAR-10, 10 % of the clients a round",
-    paper=PAPER,
-    protocol="200 clients x 500, turned by 0 or 180 degrees, LeNet, 200 rounds, 5 epochs of batch 50, SGD 0.1, tau "
-    "0.5, lambda 0.05; tested as in stocfl-table1.",
-    tolerance=2.0,
+TABLE1_CIFAR = declared(
+    "stocfl-table1-cifar",
     cells=(
         *(
             Cell(
@@ -318,19 +270,8 @@ def _rate_run(method: str, rate: float) -> Run:
     return Run(f"stocfl/rates/{place}/{rate:g}", config | changed | BATCHED)
 
 
-FIGURE3 = Table(
-    name="stocfl-figure3",
-    title="Robustness to the sample rate",
-    paper=PAPER,
-    protocol="The paper's figure is on rotated CIFAR-10 and prints no numbers. Here a small stand-in: rotated MNIST, "
-    "400 clients x 150, MLP 784-64-10, 50 rounds, 5 epochs of batch 50; StoCFL with tau 0.5, the paper's for rotated "
-    "data, which finds the four rotations at every rate. It was first run with 0.3, the value of Table 5's skews, with "
-    "which the claim did not hold; 0.5 was taken after that was known. The first rows stay: with tau 0.3, at "
-    "5 to 20 % StoCFL joins the rotations in pairs, and from 50 % on, where 200 clients and more are compared at "
-    "once, it joins all of them, so that it is FedAvg. In all likelihood that is a chain: the more are compared, the "
-    "sooner two rotations have some pair that is alike enough. local and oracle: everyone takes part.",
-    tolerance=0.0,
-    seeds=3,
+FIGURE3 = declared(
+    "stocfl-figure3",
     cells=tuple(
         Cell(method, f"{rate:.0%}", _rate_run(method, rate), last(), None) for method in METHODS_3 for rate in RATES
     )

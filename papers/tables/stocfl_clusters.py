@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from papers.cell import Cell, Claim, Run, Table, Tree, last
-from papers.tables.stocfl import BATCHED, METHODS_1, MNIST, PAPER, RECOMPUTED, SKEWS, TEN_EPOCHS, config_of
+from papers.cell import Cell, Claim, Run, Tree, last
+from papers.declared import declared
+from papers.tables.stocfl import BATCHED, METHODS_1, MNIST, RECOMPUTED, SKEWS, TEN_EPOCHS, config_of
 
 # Which clients belong together is decided by the anchor's gradient alone, so local training is one small step.
 _LOCAL: Tree = {"steps": 1, "batch": 32, "lr": 0.1}
@@ -34,19 +35,8 @@ def _pair(row: str, run: Run, clusters: float | None, note: str = "") -> tuple[C
     )
 
 
-RECOVERY = Table(
-    name="stocfl-clusters",
-    title="Clusters that StoCFL finds unaided on the four skews, and their agreement with the hidden ones",
-    paper=PAPER,
-    protocol="As the paper has it (the gradient of the anchor represents a client, clusters by all their members), "
-    "10 % of the clients a round, 50 rounds; MLP 784-256-10; tau 0.5 for rotated images, as in the paper (section 3.2, "
-    "IFCA setting), and 0.3 for the other skews, for which the paper prints none. Which clients belong together "
-    "depends on the anchor's gradient alone, so local training is cut to one step. With tau 0.3, which was run first, "
-    "two opposite rotations are merged with seed 2 (sizes 100, 200, 100): their clients' gradients have cosines of up "
-    "to 0.33, those of one rotation of 0.67 and more.",
-    tolerance=0.0,
-    seeds=3,
-    unit="",
+RECOVERY = declared(
+    "stocfl-clusters",
     cells=(
         *(
             cell
@@ -90,20 +80,8 @@ def few_run(row: str, size: str) -> Run:
     return Run(f"stocfl/few/{size}/{place}", config, seconds=300)
 
 
-FEW_SAMPLES = Table(
-    name="stocfl-few-samples",
-    title="Rotated MNIST with few images per client: what a client's representation and the merging rule decide",
-    paper=PAPER,
-    protocol="The federations of stocfl-table1, tau 0.5, 10 % of the clients a round, 40 rounds, MLP 784-256-10 and "
-    "local training cut to one step, since clusters do not depend on it. In stocfl-table1, with a hidden layer of "
-    "2,048, 4,763 of the 4,800 clients end in one cluster. The supposition was that single pairs of clients of two "
-    "rotations lie above tau by chance, and that one such pair joins them (single linkage), as Algorithm 1 does not "
-    "compare a merged cluster anew. With the narrow network of these rows that does not happen: each rule finds the "
-    "four rotations, but for a few clients that stay alone. So the supposition is not confirmed. Our guess now is the "
-    "network's width; stocfl-recomputed and stocfl-ten-epochs in stocfl-table1, which have the wide one, would tell. "
-    "The paper reports four clusters at all sizes (Table 1).",
-    tolerance=0.0,
-    unit="",
+FEW_SAMPLES = declared(
+    "stocfl-few-samples",
     cells=tuple(
         cell
         for size in SIZES
@@ -122,24 +100,14 @@ FEW_SAMPLES = Table(
             place="not the paper's: our explanation",
         ),
     ),
-    why="four large clusters in every row, but up to 23 of 4,800 clients stay alone; our explanation is not confirmed",
 )
 
 # ---------------------------------------------------------------------------------------------------- Figure 7
 
 _BOTH: Tree = MNIST | {"partition": {"name": "rotated-classes", "clients": 400, "angles": [0, 180], "reuse": True}}
 TAUS = (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-FIGURE7 = Table(
-    name="stocfl-figure7",
-    title="What tau decides: clusters found among 2 rotations x 4 groups of classes",
-    paper=PAPER,
-    protocol="400 clients, two rotations times four groups of classes; the rest as for stocfl-clusters. The paper "
-    "finds the groups of classes below tau 0.67, whatever the rotation, and both above 0.76; where the borders lie "
-    "depends on model and representation. An earlier version of this page held it against the paper that no tau gives "
-    "2 clusters (the rotations): the paper does not say so.",
-    tolerance=0.0,
-    unit="",
-    seeds=3,
+FIGURE7 = declared(
+    "stocfl-figure7",
     cells=tuple(
         Cell("clusters", f"tau {tau:g}", _found_run("rotated-classes", tau, _BOTH), last(1, "clusters", 1.0), None)
         for tau in TAUS

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from papers.cell import Cell, Claim, Outcome, Run, Table
-from papers.tables.wecfl import PAPER, PROTOCOL
-from papers.tables.wecfl_runs import MINUTES, SHOWN, place_of, run_of
+from papers.cell import Cell, Claim, Outcome, Run
+from papers.declared import declared
+from papers.tables.wecfl import MINUTES, SHOWN, place_of, run_of
 
 PARTITION = "(0.1, 10)"
 ROUNDS = (1, 2, 3, 4, 5)
@@ -45,19 +45,9 @@ def _cells(data: str, k: int, t: int) -> tuple[Cell, Cell]:
     return Cell(row, "ARI", run, agreement, None), Cell(row, "kept whole", run, whole, None)
 
 
-TSNE = Table(
+TSNE = declared(
     "wecfl-tsne",
-    "Clusters in the first five rounds of WeCFL: agreement with the generating ones, and how many of those stay whole",
-    PAPER,
-    PROTOCOL + " Here ended after 1 to 5 rounds. The figures show the weights of the clients' last layer by t-SNE "
-    "(perplexity 30), after one more visit from their clusters' models, in the colours of the clusters of the last "
-    "round; the paper shows them before the server's step of the round. ARI: the adjusted Rand index, 1 where found "
-    "and generating clusters are the same. kept whole: the share of the generating clusters whose clients are all in "
-    "one found cluster.",
     cells=tuple(cell for panel in (*FIGURE7.values(), *FIGURE8.values(), FIGURE5) for cell in _cells(*panel)),
-    tolerance=0.0,
-    unit="",
-    seeds=3,
     claims=(
         Claim(
             "K=10: the clusters are the generating ones after one round",

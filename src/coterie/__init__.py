@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from coterie import data as data
     from coterie import testing as testing
     from coterie import zoo as zoo
-    from coterie.clustering.aggregators import Robust as Robust
     from coterie.clustering.averaging import mean as mean
     from coterie.clustering.averaging import mean_by as mean_by
     from coterie.clustering.averaging import weigh as weigh
     from coterie.clustering.server_optimizers import Adam as Adam
     from coterie.clustering.server_optimizers import Momentum as Momentum
     from coterie.core.aggregation import Aggregator as Aggregator
-    from coterie.core.aggregation import Defence as Defence
     from coterie.core.errors import CoterieError as CoterieError
     from coterie.core.errors import CoterieWarning as CoterieWarning
     from coterie.core.errors import NoAnswerError as NoAnswerError
@@ -56,9 +54,15 @@ if TYPE_CHECKING:
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
-    from coterie.engines.attacks import Attack as Attack
-    from coterie.engines.attacks import AttackView as AttackView
-    from coterie.engines.attacks import Lie as Lie
+    from coterie.insight.inspect import Inspection as Inspection
+    from coterie.insight.inspect import inspect as inspect
+    from coterie.layers.attack import Attack as Attack
+    from coterie.layers.attack import AttackReport as AttackReport
+    from coterie.layers.attack import AttackView as AttackView
+    from coterie.layers.attack import Lie as Lie
+    from coterie.layers.contract import Layer as Layer
+    from coterie.layers.privacy import Privacy as Privacy
+    from coterie.layers.robust import Robust as Robust
     from coterie.methods.cam import CAM as CAM
     from coterie.methods.cam import CFLCAM as CFLCAM
     from coterie.methods.cam import IFCACAM as IFCACAM
@@ -121,30 +125,25 @@ if TYPE_CHECKING:
     from coterie.serving.watch import WatchedCluster as WatchedCluster
     from coterie.serving.watch import watch as watch
     from coterie.training.config import RunConfig as RunConfig
-    from coterie.training.events import AttackReport as AttackReport
     from coterie.training.events import Event as Event
     from coterie.training.events import Listener as Listener
     from coterie.training.events import RoundDone as RoundDone
     from coterie.training.events import RunEnded as RunEnded
     from coterie.training.events import RunStarted as RunStarted
     from coterie.training.events import Snapshot as Snapshot
-    from coterie.training.explanation import Explanation as Explanation
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
     from coterie.training.inference import Served as Served
-    from coterie.training.inspection import Inspection as Inspection
-    from coterie.training.inspection import inspect as inspect
-    from coterie.training.privacy.settings import Privacy as Privacy
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
     from coterie.training.tuned import Tuned as Tuned
 
 _ROOMS = ("data", "testing", "zoo")  # modules whose names are public too
 _HOME = {
-    "coterie.clustering.aggregators": ("Robust",),
+    "coterie.layers.robust": ("Robust",),
     "coterie.clustering.server_optimizers": ("Adam", "Momentum"),
     "coterie.clustering.averaging": ("mean", "mean_by", "weigh"),
-    "coterie.core.aggregation": ("Aggregator", "Defence"),
+    "coterie.core.aggregation": ("Aggregator",),
     "coterie.core.parts": ("Adapters",),
     "coterie.core.tables": ("ByClient", "Cohort", "Counted", "Roster"),
     "coterie.core.errors": ("CoterieError", "CoterieWarning", "NoAnswerError", "QuorumError", "StoppedError"),
@@ -157,7 +156,8 @@ _HOME = {
     ),
     "coterie.data.federate": ("federate",),
     "coterie.data.federation": ("Federation",),
-    "coterie.engines.attacks": ("Attack", "AttackView", "Lie"),
+    "coterie.layers.attack": ("Attack", "AttackReport", "AttackView", "Lie"),
+    "coterie.layers.contract": ("Layer",),
     "coterie.methods.cam": ("CAM", "CFLCAM", "FedGroupCAM", "FeSEMCAM", "IFCACAM", "StoCFLCAM", "WeCFLCAM"),
     "coterie.methods.cfl": ("CFL",),
     "coterie.methods.clove": ("CLoVE",),
@@ -199,7 +199,6 @@ _HOME = {
     "coterie.serving.watch": ("Drift", "WatchedClient", "WatchedCluster", "watch"),
     "coterie.training.config": ("RunConfig",),
     "coterie.training.events": (
-        "AttackReport",
         "Event",
         "Listener",
         "RoundDone",
@@ -207,12 +206,12 @@ _HOME = {
         "RunStarted",
         "Snapshot",
     ),
-    "coterie.training.privacy.settings": ("Privacy",),
-    "coterie.training.explanation": ("Explanation",),
+    "coterie.layers.privacy": ("Privacy",),
+    "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
     "coterie.training.inference": ("Served",),
-    "coterie.training.inspection": ("Inspection", "inspect"),
+    "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),
     "coterie.training.result": ("Result",),

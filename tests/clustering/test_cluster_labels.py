@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.labels import by_first_member, cheapest_names, match_labels, renumber
+from coterie.clustering.kmeans import by_first_member, cheapest_names, match_labels, renumber
 
 
 def line(*numbers: float) -> Tensor:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from coterie.clustering.constraints import at_least, cluster_means, with_pins
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member
 
 
 def line(*values: float) -> Tensor:

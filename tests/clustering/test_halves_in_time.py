@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.halves_in_time import has_changed, moved_by, noise_of
+from coterie.clustering.halves import has_changed, moved_by, noise_of
 
 
 def test_by_hand() -> None:

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coterie.clustering.halves import halves_evidence, ward
-from coterie.clustering.halves_report import Variances, heights, margins, resampled, variances, visible
+from coterie.clustering.halves import Variances, halves_evidence, heights, margins, resampled, variances, visible, ward
 
 A = torch.tensor([[0.0], [1.0], [10.0], [11.0]])
 B = torch.tensor([[1.0], [0.0], [11.0], [10.0]])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from coterie.clustering import robust
-from coterie.clustering.aggregators import SUMS, Robust
+from coterie.layers.robust import SUMS, Robust
 
 ONES = torch.ones(5)
 ROWS = torch.tensor([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, -50.0], [100.0, 4.0]])

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import mean_by
-from coterie.clustering.server_optimizers import Adam, Momentum, OptimizedMean, fingerprint, packed, unpacked
+from coterie.clustering.server_optimizers import Adam, Momentum
 from coterie.core.tasks import Fitted
+from coterie.layers.server_optimizer import Optimized, OptimizedMean, fingerprint, kept
 
 
 def reply(*models: list[float]) -> Fitted:
@@ -62,22 +63,24 @@ CENTERS = torch.tensor([[0.0, 0.0, 5.0], [10.0, 10.0, 5.0]])  # two parameters a
 
 
 def test_each_cluster_has_moments_that_follow_its_model_and_statistics_are_averaged() -> None:
-    first = OptimizedMean(Momentum(beta=0.5), {}, trained=2)
+    moments: dict[bytes, Tensor] = {}
+    first = OptimizedMean(Momentum(beta=0.5), moments, trained=2)
     one = mean_by(torch.tensor([0, 1]), with_aggregator(reply([1, 0, 7], [10, 14, 9]), first), torch.ones(2), CENTERS)
     close(one, [[1.0, 0.0, 7.0], [10.0, 14.0, 9.0]])  # v = D
-    moments = first.kept([one])
+    moments = dict(kept(moments, [one]))
     close(moments[fingerprint(one[0])], [[1.0, 0.0]])
     close(moments[fingerprint(one[1])], [[0.0, 4.0]])
     # The clusters change their numbers; only that of the second model has a client. v = 0.5 * 4 + 1.
-    second, swapped = OptimizedMean(Momentum(beta=0.5), moments, trained=2), one[[1, 0]]
+    before, swapped = moments, one[[1, 0]]
+    second = OptimizedMean(Momentum(beta=0.5), moments := dict(before), trained=2)
     two = mean_by(torch.tensor([0]), with_aggregator(reply([10, 15, 3]), second), torch.ones(1), swapped)
     close(two, [[10.0, 17.0, 3.0], [1.0, 0.0, 7.0]])
-    kept = second.kept([two])
-    assert len(kept) == 2  # the one that nobody answered for keeps its model and its moments; the old one is dropped
-    close(kept[fingerprint(two[1])], [[1.0, 0.0]])
-    close(kept[fingerprint(two[0])], [[0.0, 3.0]])
+    found = kept(moments, [two])
+    assert len(found) == 2  # the one that nobody answered for keeps its model and its moments; the old one is dropped
+    close(found[fingerprint(two[1])], [[1.0, 0.0]])
+    close(found[fingerprint(two[0])], [[0.0, 3.0]])
     # If the method did not go on with the new models, the moments of the old ones are there.
-    assert set(second.kept([swapped])) == set(moments)
+    assert set(kept(moments, [swapped])) == set(before)
 
 
 def with_aggregator(found: Fitted, aggregator: OptimizedMean) -> Fitted:
@@ -106,7 +109,8 @@ def test_it_goes_around_another_aggregator() -> None:
 @pytest.mark.parametrize("many", [0, 1, 3])
 def test_moments_are_packed_and_unpacked(many: int) -> None:
     moments = {fingerprint(torch.full((4,), float(i))): torch.rand(2, 4) for i in range(many)}
-    found = unpacked(packed(moments))
-    assert found.keys() == moments.keys()
-    assert all(torch.equal(found[key], moments[key]) for key in moments)
-    assert unpacked(None) == {}
+    layer, again = Optimized(Adam()), Optimized(Adam())
+    layer.moments = moments
+    again.unpack(layer.pack(), ())
+    assert again.moments.keys() == moments.keys()
+    assert all(torch.equal(again.moments[key], moments[key]) for key in moments)

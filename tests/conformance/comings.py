@@ -140,6 +140,6 @@ class Reaching(Sequential):
         """Only those that are there can be visited."""
         self.trips.append(Trip(visit.moment.round + 1, tuple(visit.ids.tolist()), visit.keep))
         here = torch.isin(visit.ids, self.door.roster.ids)
-        outcome = super().visit(Visit(visit.tasks, visit.ids[here], visit.moment, visit.keep))
+        outcome = super().visit(Visit(visit.tasks, visit.ids[here], visit.moment, visit.kind))
         away = tuple(Missing(client, "is not there") for client in visit.ids[~here].tolist())
         return Outcome(outcome.replies, (*outcome.missing, *away))

@@ -12,15 +12,16 @@ from torch import Tensor
 
 import coterie
 from conftest import few
-from coterie.clustering.aggregators import RULES
 from coterie.clustering.averaging import mean, mean_by
 from coterie.core.references import All, starts_of
 from coterie.core.registry import METHODS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient, Cohort
 from coterie.core.tasks import Fitted
-from coterie.engines.attacks import KINDS
-from coterie.engines.contract import Engine
+from coterie.engines.contract import Engine, Outcome, Visit
+from coterie.layers.attack import KINDS
+from coterie.layers.contract import Layer, Onward, Stack, averaging
+from coterie.layers.robust import RULES
 from coterie.training.ask import RoundAsk
 from remote_models import THETA, Far
 
@@ -41,13 +42,26 @@ class Spy:
         return mean_by(labels, replace(reply, aggregator=None), weights, empty)
 
 
+class Averaged(Layer):
+    """An aggregator in place of every mean."""
+
+    key = "averaged"
+
+    def __init__(self, aggregator: Any) -> None:
+        self._aggregator = aggregator
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        outcome = onward(visit)
+        return replace(outcome, replies=averaging(visit.tasks, outcome.replies, lambda _: self._aggregator))
+
+
 def rounds(name: str, opened: Engine, spy: Any) -> Any:
     federation, method = toys.toy(), toys.method(name)
-    state = toys.fresh(method, federation)
+    state, layers = toys.fresh(method, federation), [] if spy is None else [Averaged(spy)]
     for t in range(3):
         ids = federation.roster.ids
         cohort = Cohort(ids, t, federation.roster, generator(0, Purpose.METHOD, t, 0))
-        state = method.round(state, cohort, RoundAsk(opened, ids, 0, t, aggregator=spy))
+        state = method.round(state, cohort, RoundAsk(Stack(opened, layers), ids, 0, t))
     return state
 
 
@@ -147,8 +161,10 @@ def test_every_rule_serves_every_method(name: str, rule: str) -> None:
     one, other = (defended(name, rule, kind) for kind in (toys.REFERENCE, ("batched", 1)))
     toys.assert_same(one.state, other.state, within=1e-4)
     assert one.accuracy == other.accuracy
-    assert [event.defence for event in one.history] == [event.defence for event in other.history]
-    assert all(event.defence is not None for event in one.history)
+    assert [event.layers.get("aggregator") for event in one.history] == [
+        event.layers.get("aggregator") for event in other.history
+    ]
+    assert all("aggregator" in event.layers for event in one.history)
     assert len(one.clients.ids) == 8
     assert not set(one.clients.ids.tolist()) & set(one.attack.hostile)
 

@@ -16,7 +16,7 @@ from coterie.client.contract import Moment
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.contract import Visit
 
 HERE = os.getpid()

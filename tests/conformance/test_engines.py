@@ -383,7 +383,7 @@ def test_networks_with_a_life_of_their_own_agree(kind: toys.Kind, build: Callabl
 def test_a_look_keeps_nothing(kind: toys.Kind) -> None:
     local = Local(steps=2, momentum=0.9, keep_optimizer=True)
     with toys.engine(kind, toys.toy()) as engine:
-        visit = Visit((fit(save="v", local=local), Score(CENTERS, save="s")), EVERYONE, Moment(0, 0, 0), keep=False)
+        visit = Visit((fit(save="v", local=local), Score(CENTERS, save="s")), EVERYONE, Moment(0, 0, 0), kind="probe")
         assert len(engine.visit(visit).replies[0].ids) == 10
         assert not engine.memory.tensors()
 

@@ -25,11 +25,13 @@ from coterie.core.local import Local
 from coterie.core.references import All, Mix, Pick
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Evaluate, Evaluated, Fit, Fitted, Task
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Samples
 from coterie.engines.contract import Missing, Visit
+from coterie.layers.contract import Round, Stack
+from coterie.layers.dropout import dropouts
+from coterie.layers.traffic import Traffic
 from coterie.training.ask import RoundAsk
-from coterie.training.sampling import sample_cohort, simulated_dropouts
+from coterie.training.sampling import sample_cohort
 from coterie.training.settings import Settings
 
 HERE = os.getpid()
@@ -132,12 +134,17 @@ def test_a_client_without_a_value_of_its_own_is_missing_and_the_round_goes_on(ki
         "mu": Fit(All(centers[0]), toys.LOCAL, anchor=All(centers[0]), mu=ByClient(known, torch.ones(4))),
     }
     with toys.engine(kind, toys.toy()) as engine:
-        ask = RoundAsk(engine, torch.arange(5), 0, 0)
+        counted, ids = Traffic(), torch.arange(5)
+        attempt = Round(0, 0, ids, toys.toy().roster, None, 0, coterie.Model(toys.linear), engine)
+        counted.begin(attempt)
+        ask = RoundAsk(Stack(engine, [counted]), torch.arange(5), 0, 0)
         reply = ask(tasks[how])
     assert reply.ids.tolist() == known.tolist()
     assert list(ask.missing) == [3]
     assert "the server has no value for this client" in ask.missing[3].reason
-    assert ask.sent == {"mu": 5, "evaluate": 0}.get(how, 4) * 40  # the bytes of an evaluation are not counted
+    assert (
+        counted.commit(attempt, None, None)["down"] == {"mu": 5, "evaluate": 0}.get(how, 4) * 40
+    )  # the bytes of an evaluation are not counted
 
 
 @pytest.mark.parametrize("kind", toys.ENGINES, ids=str)
@@ -283,8 +290,7 @@ def test_simulated_dropout_is_seeded() -> None:
     assert missing(1) == missing(1)
     assert missing(1) != missing(2)
     assert len({tuple(m) for m in missing(1)}) > 1, "the same clients drop out in every round"
-    settings = Settings(seed=1, dropout=0.4)
-    assert missing(1)[2] == simulated_dropouts(torch.arange(10), settings, 2, 0).tolist()
+    assert missing(1)[2] == dropouts(torch.arange(10), 0.4, 1, 2, 0).tolist()
 
 
 # --------------------------------------------------------------------------------------------- what clients keep

@@ -12,7 +12,7 @@ from torch import nn
 
 import coterie
 from conftest import PAPERS, few, raises
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.methods.personal import Personalised
 from coterie.training.events import RoundDone
 

@@ -11,7 +11,7 @@ from coterie import Evaluate, Model
 from coterie.client.contract import Moment
 from coterie.core.references import All
 from coterie.core.tasks import Evaluated
-from coterie.data.validation_split import with_validation
+from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 
 

@@ -14,7 +14,7 @@ from coterie.core.local import Local
 from coterie.core.model import Model, loss_of
 from coterie.core.references import All
 from coterie.core.tasks import Fit
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.contract import Visit
 from coterie.engines.workers import Workers
 

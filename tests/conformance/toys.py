@@ -19,8 +19,7 @@ from coterie.core.model import Model, loss_of
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
-from coterie.data.domain import Samples
-from coterie.data.federation import Federation, Split
+from coterie.data.federation import Federation, Samples, Split
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Engine
 from coterie.methods.contract import Method

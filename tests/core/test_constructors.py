@@ -15,8 +15,7 @@ from coterie import All, CoterieError, Evaluate, Fit, Local, Mix, Own, Pick, Run
 from coterie.core.errors import suggest
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
 from coterie.data.scale import Scale
 from coterie.methods.fedavg import FedAvg
 from coterie.training.settings import Settings

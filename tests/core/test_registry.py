@@ -24,8 +24,8 @@ from coterie.core.registry import (
     Catalogue,
     Consent,
 )
-from coterie.data.datasets.facts import OTHERS, PUBLIC
 from coterie.data.federate import makes_clients
+from coterie.data.sets.facts import OTHERS, PUBLIC
 from coterie.training.build import build, build_data, build_method, resolved
 from coterie.training.config import read
 from coterie.training.trust import named_code, trust_words, with_attack

@@ -10,8 +10,8 @@ from coterie.clustering.averaging import mean, mean_by
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit, Fitted
+from coterie.layers.traffic import NUMBER, up
 from coterie.training.diagnostics import training
-from coterie.training.traffic import NUMBER, up
 from remote_models import THETA, Far
 
 KEPT = torch.full((2, 2), -1.0)

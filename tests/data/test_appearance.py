@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_partitions import assert_follows_the_seed, assert_nothing_lost_or_doubled, labelled, rng
 
 from conftest import raises
-from coterie.data.corruptions import CORRUPTIONS, Corruption, blur, contrast, corrupted, impulse, pixelate
 from coterie.data.dataset import Dataset
-from coterie.data.partitions.appearance import Corrupted, RotatedByLabel
+from coterie.data.partitions.by_cluster import Corrupted, RotatedByLabel
 from coterie.data.scale import Scale
+from coterie.data.transforms import CORRUPTIONS, Corruption, blur, contrast, corrupted, impulse, pixelate
 
 PLAIN = labelled([40] * 10, official=[8] * 10, side=4)
 BYTES = Dataset(

@@ -34,9 +34,8 @@ from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
 from coterie.data.federation import Federation
-from coterie.data.partitions.build import clusters_of
-from coterie.data.partitions.clientwise import Classes, Dirichlet
-from coterie.data.partitions.clusterwise import (
+from coterie.data.partitions.by_client import Classes, Dirichlet
+from coterie.data.partitions.by_cluster import (
     SMALLEST,
     ClusterClasses,
     ClusterDirichlet,
@@ -47,6 +46,7 @@ from coterie.data.partitions.clusterwise import (
     Shifted,
     Swapped,
 )
+from coterie.data.partitions.dealing import clusters_of
 from coterie.data.scale import Scale
 
 SIZES = [120, 130, 110, 125, 115, 140, 100, 120, 120, 120]

@@ -15,7 +15,7 @@ from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.core.settings import TestSplit
 from coterie.data.dataset import Dataset
-from coterie.data.partitions.allocation import (
+from coterie.data.partitions.dealing import (
     FEW,
     HELD_OUT,
     PATIENCE,

@@ -12,8 +12,8 @@ import torch
 import coterie
 from coterie.core.errors import CoterieError
 from coterie.data import Drift, Pathological, Rotated, changing
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 
 KINDS = ("sudden", "staggered", "recurrent", "incremental")
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import coterie
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data import CSV, Parquet, from_frame
-from coterie.data.encoding import InputColumn, StoredColumn, TablePlan, TableScale
+from coterie.data.columns import InputColumn, StoredColumn, TablePlan, TableScale
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 
 HOLES = "ignore:.*values are missing:coterie.core.errors.CoterieWarning"
 NAN = float("nan")

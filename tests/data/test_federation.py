@@ -16,13 +16,11 @@ from torch import Tensor
 from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.datasets.synthetic import SyntheticRegression
-from coterie.data.domain import Domain
-from coterie.data.federation import Federation
-from coterie.data.partitions.clientwise import IID
-from coterie.data.partitions.clusterwise import Rotated
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Federation, Ragged
+from coterie.data.partitions.by_client import IID
+from coterie.data.partitions.by_cluster import Rotated
 from coterie.data.scale import Scale
+from coterie.data.sets.synthetic import SyntheticRegression
 from coterie.data.transforms import rotate
 
 

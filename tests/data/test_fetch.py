@@ -24,10 +24,22 @@ import pytest
 
 from conftest import raises
 from coterie.core.errors import CoterieError
-from coterie.data.download import http as download_module
-from coterie.data.download.cache import DatasetSpec, File, cache_directory, get, opened, where
-from coterie.data.download.http import Download, Remote
-from coterie.data.download.sources import AptDownload, Members, NpmPack, Present, Source
+from coterie.data import download as download_module
+from coterie.data.download import (
+    AptDownload,
+    DatasetSpec,
+    Download,
+    Members,
+    NpmPack,
+    Present,
+    Remote,
+    RemoteFile,
+    Source,
+    cache_directory,
+    get,
+    opened,
+    where,
+)
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 HALF = len(CONTENT) // 2
@@ -108,9 +120,9 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def spec(*sources: Source, file: File | None = None) -> DatasetSpec:
+def spec(*sources: Source, file: RemoteFile | None = None) -> DatasetSpec:
     """A data set of one file."""
-    kept = file or File("data.bin", md5(CONTENT), len(CONTENT))
+    kept = file or RemoteFile("data.bin", md5(CONTENT), len(CONTENT))
     return DatasetSpec("toy", "a toy", "bytes", 2, 1, 1, "none", "https://example.org", (kept,), sources)
 
 
@@ -342,7 +354,7 @@ class TestCache:
         assert file.exists()
 
     def test_file_without_published_checksum_is_held_to_its_own(self, server: Server) -> None:
-        toy = spec(of(server), file=File("data.bin"))
+        toy = spec(of(server), file=RemoteFile("data.bin"))
         file = get(toy) / "data.bin"
         file.write_bytes(CONTENT[:-1] + b"?")
         assert where(toy) is None
@@ -396,11 +408,11 @@ class TestCache:
 
 ELSEWHERE = """
 import sys
-from coterie.data.download.http import Download, Remote
-from coterie.data.download.cache import DatasetSpec, File, get
+from coterie.data.download import Download, Remote
+from coterie.data.download import DatasetSpec, RemoteFile, get
 url, md5 = sys.argv[1:]
 source = Download((Remote(url, (("data.bin", "data.bin"),)),))
-get(DatasetSpec("toy", "", "", 2, 1, 1, "", "", (File("data.bin", md5),), (source,)))
+get(DatasetSpec("toy", "", "", 2, 1, 1, "", "", (RemoteFile("data.bin", md5),), (source,)))
 assert "torch" not in sys.modules
 """
 
@@ -486,7 +498,7 @@ class TestPackageManagers:
         def double(raw: Path, into: Path) -> None:
             (into / "double.bin").write_bytes((raw / "data.bin").read_bytes() * 2)
 
-        toy = spec(replace(self.npm, make=double), file=File("double.bin", md5(CONTENT * 2)))
+        toy = spec(replace(self.npm, make=double), file=RemoteFile("double.bin", md5(CONTENT * 2)))
         assert {p.name for p in get(toy).iterdir()} == {"double.bin", ".checked.json"}
 
     def test_npm_says_why(self, programs: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coterie.core.registry import DATASETS, NO_CODE, PARTITIONS
-from coterie.data.partitions.allocation import floored
+from coterie.data.partitions.dealing import floored
 
 
 def test_shares_are_cut_not_rounded() -> None:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from conftest import raises
-from coterie.data.readers.images import ImageFolder
+from coterie.data.images import ImageFolder
 
 Put = Callable[..., Path]
 

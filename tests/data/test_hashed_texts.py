@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coterie
-from coterie.data.hashed_texts import hashed
-from coterie.data.readers.texts import Texts
+from coterie.data.cells import hashed
+from coterie.data.texts import Texts
 
 TOPICS = {"sport": "goal match team score", "money": "bank shares profit market"}
 

@@ -15,8 +15,8 @@ import coterie
 from conftest import raises
 from coterie import Federation
 from coterie.core.errors import CoterieWarning
-from coterie.data.readers.npz import NPZ
-from coterie.data.readers.tables import CSV
+from coterie.data.npz import NPZ
+from coterie.data.table import CSV
 
 SCORES = np.arange(40) * 2 + 10  # 40 different exam scores
 X = np.arange(80, dtype=np.float32).reshape(40, 2)

@@ -20,17 +20,14 @@ from PIL import Image
 
 from conftest import raises
 from coterie.core.errors import CoterieError
-from coterie.data.datasets import cifar, har
-from coterie.data.datasets.cifar import CIFAR10, CIFAR100
-from coterie.data.datasets.facts import CIFAR_BATCHES, CIFAR_FILES
-from coterie.data.datasets.facts import HAR_CHANNELS as CHANNELS
-from coterie.data.datasets.facts import IDX_PARTS as PARTS
-from coterie.data.datasets.har import UCIHAR
-from coterie.data.datasets.idx import EMNIST, MNIST, FashionMNIST
-from coterie.data.datasets.leaf import FEMNIST, Sent140
-from coterie.data.datasets.medmnist import MedMNIST
-from coterie.data.download.cache import File
-from coterie.data.download.http import Download
+from coterie.data.download import Download, RemoteFile
+from coterie.data.sets import har
+from coterie.data.sets.facts import CIFAR_BATCHES, CIFAR_FILES
+from coterie.data.sets.facts import HAR_CHANNELS as CHANNELS
+from coterie.data.sets.facts import IDX_PARTS as PARTS
+from coterie.data.sets.har import UCIHAR
+from coterie.data.sets.images import CIFAR10, CIFAR100, EMNIST, MNIST, FashionMNIST, MedMNIST, rebuild
+from coterie.data.sets.leaf import FEMNIST, Sent140
 from coterie.data.transforms import image_scale
 
 RNG = np.random.default_rng(0)
@@ -44,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def unchecked(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
     """Let files of any contents and size pass for this data set's."""
-    files = tuple(File(file.name) for file in loader.spec.files)
+    files = tuple(RemoteFile(file.name) for file in loader.spec.files)
     monkeypatch.setattr(loader, "spec", replace(loader.spec, files=files))
 
 
@@ -197,12 +194,12 @@ class TestCIFAR10:
             Image.fromarray(np.ascontiguousarray(rows)).save(raw / f"{name}.png")
         (raw / "train_lables.json").write_text(json.dumps(self.records[:10, 0].tolist()))
         (raw / "test_lables.json").write_text(json.dumps(self.records[10:, 0].tolist()))
-        cifar.rebuild(raw, made)
+        rebuild(raw, made)
         for name in CIFAR_FILES:
             assert (made / name).read_bytes() == (expected / name).read_bytes()
         (raw / "test_batch.png").write_bytes(b"no picture")
         with raises("data-file-damaged", match="the pictures are not those expected"):
-            cifar.rebuild(raw, made)
+            rebuild(raw, made)
 
     @pytest.mark.parametrize(("cut", "said"), [(slice(-1), "is cut short"), (slice(0, 0), "")])
     def test_faults(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: slice, said: str) -> None:
@@ -253,7 +250,7 @@ class TestCIFAR100:
 class TestMedMNIST:
     @pytest.fixture(autouse=True)
     def any_contents(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        variants = {key: replace(a, files=(File(a.files[0].name),)) for key, a in MedMNIST.variants.items()}
+        variants = {key: replace(a, files=(RemoteFile(a.files[0].name),)) for key, a in MedMNIST.variants.items()}
         monkeypatch.setattr(MedMNIST, "variants", variants)
 
     def arrays(self, *shape: int) -> dict[str, NDArray[Any]]:

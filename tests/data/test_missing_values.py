@@ -13,7 +13,7 @@ import coterie
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.local import Local
 from coterie.data import CSV, from_frame
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 
 LOCAL = Local(epochs=1, lr=0.1)
 pytestmark = pytest.mark.filterwarnings("ignore:data:coterie.core.errors.CoterieWarning")

@@ -26,10 +26,9 @@ from test_partitions import (
 from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation
+from coterie.data.federation import Federation, Ragged
+from coterie.data.partitions.by_client import Natural
 from coterie.data.partitions.mixture import Mixture, parts, weights
-from coterie.data.partitions.natural import Natural
-from coterie.data.ragged import Ragged
 
 Floats = NDArray[np.float64]
 

@@ -17,10 +17,9 @@ from conftest import examples, raises
 from coterie.core.errors import CoterieError
 from coterie.core.registry import NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation
-from coterie.data.partitions.clientwise import IID, Classes, Dirichlet, PowerLaw, Quantity
-from coterie.data.partitions.clusterwise import ClusterClasses, ClusterDirichlet
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Federation, Ragged
+from coterie.data.partitions.by_client import IID, Classes, Dirichlet, PowerLaw, Quantity
+from coterie.data.partitions.by_cluster import ClusterClasses, ClusterDirichlet
 from coterie.data.scale import Scale
 
 Partition = Callable[[Dataset, np.random.Generator], Federation]

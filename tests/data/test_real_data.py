@@ -14,11 +14,10 @@ import torch
 
 from coterie.core.errors import CoterieError
 from coterie.data.dataset import Dataset
-from coterie.data.datasets.cifar import CIFAR10
-from coterie.data.datasets.har import UCIHAR
-from coterie.data.datasets.idx import MNIST, FashionMNIST
-from coterie.data.download.cache import get, where
+from coterie.data.download import get, where
 from coterie.data.scale import Scale
+from coterie.data.sets.har import UCIHAR
+from coterie.data.sets.images import CIFAR10, MNIST, FashionMNIST
 
 HAR = Path(__file__).parents[3] / "shared" / "data" / "uci_har_f16.npz"
 

@@ -74,7 +74,7 @@ def test_a_table_is_the_same_as_csv_frame_and_frames_of_clients(tmp_path: Path) 
 def test_a_run_on_arrays_learns_what_a_run_on_a_file_does(tmp_path: Path) -> None:
     x, y, who = rows()
     arrays = [(x[who == c], y[who == c]) for c in range(CLIENTS)]
-    settings: Any = {"rounds": 10, "evaluate_every": 10, "engine": "sequential"}
+    settings: Any = {"rounds": 20, "evaluate_every": 20, "engine": "sequential"}
     method = coterie.FedAvg(local=coterie.Local(epochs=5, batch=4))
     by_arrays = coterie.run(method, arrays, "linear", **settings)
     by_file = coterie.run(

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from conftest import raises
 from coterie import Federation, federate
 from coterie.data import Classes, Mixture, Rotated, SyntheticRegression
-from coterie.data.domain import Domain
+from coterie.data.federation import Domain, Ragged
 from coterie.data.plots import BARS, COLOURS, EACH, SHEET, _labels, _row, _sheet, colours, counts, draw
-from coterie.data.ragged import Ragged
 
 
 def grid(table: list[list[int]], shape: tuple[int, ...] = (3,), **fields: Any) -> Federation:

@@ -10,7 +10,7 @@ from conftest import raises
 from coterie.core.registry import DATASETS, NO_CODE, PARTITIONS
 from coterie.data.dataset import Dataset
 from coterie.data.scale import Scale
-from coterie.data.styles import background, slanted, styled, thickened
+from coterie.data.transforms import background, slanted, styled, thickened
 
 
 def image(*points: tuple[int, int], paper: int = 0, ink: int = 255) -> torch.Tensor:

@@ -17,13 +17,11 @@ from conftest import raises
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data.dataset import Dataset
 from coterie.data.federate import federate
-from coterie.data.federation import Federation
-from coterie.data.partitions.clientwise import IID
-from coterie.data.partitions.natural import Natural
-from coterie.data.ragged import Ragged
-from coterie.data.readers.npz import NPZ
-from coterie.data.readers.tables import CSV, Parquet, Table
+from coterie.data.federation import Federation, Ragged
+from coterie.data.npz import NPZ
+from coterie.data.partitions.by_client import IID, Natural
 from coterie.data.scale import Scale
+from coterie.data.table import CSV, Parquet, Table
 
 Y = np.array([0, 2, 1])
 BYTES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
@@ -384,7 +382,7 @@ def test_csv_refused(text: Callable[..., str], content: Any, options: dict[str, 
 
 
 def test_csv_names_the_line_however_far_down(text: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.data.readers.tables.CHUNK", 10)
+    monkeypatch.setattr("coterie.data.table.HELD_AS_TEXT", 10)
     rows = [f"{i},{i % 2}" for i in range(35)]
     assert CSV(text("\n".join(["a,y", *rows])), "y")().x[:, 0].tolist() == list(range(35))
     rows[27] = "oops,0"

@@ -19,9 +19,9 @@ from conftest import raises
 from coterie.core.errors import CoterieWarning
 from coterie.core.local import Local
 from coterie.data import CSV, from_frame
-from coterie.data.encoding import TableScale
+from coterie.data.cells import hashed
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.hashed_texts import hashed
 from coterie.serving.export.export import export
 from coterie.tools.cli.main import app
 

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 import coterie
 from coterie import Federation, Local
-from coterie.data.domain import Samples
-from coterie.data.federation import Split
+from coterie.data.federation import Samples, Split
 from coterie.engines.contract import Engine
 from coterie.training.result import Result
 

@@ -160,7 +160,7 @@ class Stage:
 
 def write_digits(folder: Path, names: tuple[str, ...]) -> None:
     """Digits for each name, every other client's turned upside down."""
-    from coterie.data.datasets.digits import Digits
+    from coterie.data.sets.images import Digits
 
     data = Digits()()
     x, y = data.domain.take(data.y.new_tensor(range(len(data.y))))

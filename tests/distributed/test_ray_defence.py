@@ -50,8 +50,10 @@ def both(name: str, **settings: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(("name", "rule", "kind"), CASES)
 def test_rules_and_attacks_do_the_same(name: str, rule: str, kind: str) -> None:
     one, other = both(name, aggregator={"name": rule, "floor": 3}, attack={"share": 0.2, "kind": kind})
-    assert [event.defence for event in one.history] == [event.defence for event in other.history]
-    assert all(event.defence is not None for event in one.history)
+    assert [event.layers.get("aggregator") for event in one.history] == [
+        event.layers.get("aggregator") for event in other.history
+    ]
+    assert all("aggregator" in event.layers for event in one.history)
     assert one.attack == other.attack
 
 

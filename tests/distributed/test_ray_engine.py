@@ -25,7 +25,7 @@ from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All
 from coterie.core.tasks import Fit, Fitted
-from coterie.data.domain import Samples
+from coterie.data.federation import Samples
 from coterie.engines.choose import make_engine
 from coterie.engines.contract import Outcome, Visit
 from coterie.engines.ray.engine import ActorResources, NodeModels, Ray, RayModels, join
@@ -87,7 +87,7 @@ def test_a_method_does_the_same_as_in_one_process(engine: Ray, name: str) -> Non
     toys.assert_same(mine.state, reference.state, within=1e-5)
     toys.assert_same(mine.clients, reference.clients, within=1e-5)
     for a, b in zip(mine.history, reference.history, strict=True):
-        assert (a.answered, a.bytes_up, a.bytes_down) == (b.answered, b.bytes_up, b.bytes_down)
+        assert (a.answered, a.layers["traffic"]) == (b.answered, b.layers["traffic"])
         assert (a.discrepancy or 0.0) == pytest.approx(b.discrepancy or 0.0, rel=1e-3)
 
 
@@ -103,7 +103,7 @@ def test_a_task_has_the_same_answers_as_in_one_process(engine: Ray, what: str) -
 
 
 def test_what_a_visit_only_looks_at_is_not_kept(engine: Ray) -> None:
-    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), keep=False))
+    engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0), kind="probe"))
     assert not engine.memory.tensors()
     engine.visit(Visit((FIT,), EVERYONE, Moment(0, 0, 0)))
     assert len(engine.memory.tensors()) == 10

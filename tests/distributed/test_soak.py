@@ -143,7 +143,7 @@ class Replaying(Sequential):
         if not visit.keep:
             return super().visit(visit)
         keep = [c for c in visit.ids.tolist() if c in self.answered[visit.moment.round + 1]]
-        outcome = super().visit(Visit(visit.tasks, torch.tensor(keep), visit.moment, visit.keep))
+        outcome = super().visit(Visit(visit.tasks, torch.tensor(keep), visit.moment, visit.kind))
         gone = tuple(Missing(c, "then too") for c in visit.ids.tolist() if c not in keep)
         return Outcome(outcome.replies, (*outcome.missing, *gone))
 

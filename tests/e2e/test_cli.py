@@ -45,7 +45,7 @@ def test_help_does_not_wait_for_torch(words: list[str], tmp_path: Path) -> None:
 def test_help_names_every_command(tmp_path: Path) -> None:
     said = commandline.coterie("--help", cwd=tmp_path)
     assert said.code == 0
-    for command in ("run", "demo", "methods", "models", "data", "partitions"):
+    for command in ("run", "demo", "list", "data", "clusters", "More"):
         assert command in said.out
 
 
@@ -64,7 +64,7 @@ LISTINGS = {
 
 @pytest.mark.parametrize("kind", LISTINGS)
 def test_listings(kind: str, shell: commandline.Shell) -> None:
-    said = shell(kind, "--json")
+    said = shell("list", kind, "--json")
     assert said.code == 0
     assert said.err == ""
     found = commandline.strictly(said.out)
@@ -75,16 +75,34 @@ def test_listings(kind: str, shell: commandline.Shell) -> None:
         assert "\n" not in entry["summary"]
         of_none = ("cnn1d", "transformer", "torchvision")  # of no paper in particular
         assert entry["paper"].strip() or entry["name"] in of_none, entry
-    people = shell(kind)
+    people = shell("list", kind, "--all")
     assert people.code == 0
     for entry in found:
         assert entry["name"] in people.out
 
 
 def test_a_listing_of_the_real_command(tmp_path: Path) -> None:
-    said = commandline.coterie("methods", "--json", cwd=tmp_path)
+    said = commandline.coterie("list", "methods", "--json", cwd=tmp_path)
     assert (said.code, said.err) == (0, "")
     assert {entry["name"] for entry in said.json} >= LISTINGS["methods"]
+
+
+def test_ten_methods_to_begin_with_and_one_described(shell: commandline.Shell) -> None:
+    few = shell("list", "methods").out
+    assert "fesem-cam" in few
+    assert "fedrep" not in few
+    assert "more: coterie list methods --all" in few
+    said = shell("list", "methods", "fesem-cam")
+    assert said.code == 0
+    assert "method.base.k=4" in said.out
+    assert "docs/methods/fesem-cam.md" in said.out
+    found = commandline.strictly(shell("list", "methods", "wecfl", "--json").out)
+    assert found["parameters"]["k"] == "4"
+    missing = shell("list", "methods", "wecffl")
+    assert missing.code == 2
+    assert "Did you mean 'wecfl'" in missing.err
+    data = commandline.strictly(shell("list", "data", "--json").out)
+    assert {"name", "summary", "paper", "state"} == set(data[0])
 
 
 # --------------------------------------------------------------------------------------------------------- runs

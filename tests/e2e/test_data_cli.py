@@ -18,9 +18,9 @@ from PIL import Image
 
 import coterie
 from coterie.core.registry import DATASETS, NO_CODE
-from coterie.data.datasets import facts
-from coterie.data.datasets.idx import MNIST
-from coterie.data.download.specs import File, md5_of
+from coterie.data.download import RemoteFile, md5_of
+from coterie.data.sets import facts
+from coterie.data.sets.images import MNIST
 from coterie.training.build import build_data
 from coterie.training.config import read
 
@@ -66,7 +66,8 @@ def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
         (place / file).write_bytes(head + array.astype(np.uint8).tobytes())
     files = tuple(
-        File(file.name, md5_of(place / file.name), (place / file.name).stat().st_size) for file in MNIST.spec.files
+        RemoteFile(file.name, md5_of(place / file.name), (place / file.name).stat().st_size)
+        for file in MNIST.spec.files
     )
     monkeypatch.setattr(MNIST, "spec", dataclasses.replace(MNIST.spec, files=files, sources=()))
     monkeypatch.setitem(facts.PUBLIC, "mnist", MNIST.spec)

@@ -93,7 +93,12 @@ def test_a_received_run_directory_runs_no_code_of_its_own(
     assert said.code == 2
     name = next(name for _, name in named_code({key: value}))
     assert f"--trust {name}" in said.err
-    for words in (("explain", path, "0"), ("export", path, "--out", "exported"), ("clusters", path), ("report", path)):
+    for words in (
+        ("clusters", path, "--client", "0"),
+        ("export", path, "--out", "exported"),
+        ("clusters", path),
+        ("report", path),
+    ):
         shell(*words)
     with suppress(coterie.CoterieError):
         coterie.load(path).explain(0)

@@ -9,10 +9,11 @@ from conftest import raises
 from coterie import Attack, AttackView, Lie, Local
 from coterie.client.contract import Memory, Moment
 from coterie.core.references import Best
+from coterie.core.registry import ANY_CODE
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.hostile import Hostile
+from coterie.layers.attack import Hostile
 
 CENTERS = torch.tensor([[0.0, 0.0], [10.0, 10.0]])
 IDS = torch.arange(5)
@@ -36,10 +37,9 @@ class Fixed:
 
 def said(attack: Attack, who: int = 4) -> tuple[Fitted, Scored, Outcome]:
     """The answers when client `who` is hostile."""
-    engine = Hostile(Fixed(), attack, 0, IDS, TRUTH)
-    engine.clients = torch.tensor([who])
+    layer = Hostile(attack, 0, torch.tensor([who]), TRUTH)
     tasks = (Fit(Best(CENTERS), Local(steps=1), sketch=2), Score(CENTERS))
-    outcome = engine.visit(Visit(tasks, IDS, Moment(0, 0, 0)))
+    outcome = layer.visit(Visit(tasks, IDS, Moment(0, 0, 0)), Fixed().visit)
     fitted, scored = outcome.replies
     assert isinstance(fitted, Fitted)
     assert isinstance(scored, Scored)
@@ -88,9 +88,9 @@ class Describing(Fixed):
 def test_colluders_describe_their_data_as_a_victim_does_and_others_honestly() -> None:
     found = {}
     for kind in ("colluders-as-cluster", "sign-flip", "nan"):
-        engine = Hostile(Describing(), Attack(kind=kind), 0, IDS, TRUTH)
-        engine.clients = torch.tensor([4])
-        (reply,) = engine.visit(Visit((Describe("labels", 2),), IDS, Moment(0, 0, 0))).replies
+        layer = Hostile(Attack(kind=kind), 0, torch.tensor([4]), TRUTH)
+        visit = Visit((Describe("labels", 2),), IDS, Moment(0, 0, 0))
+        (reply,) = layer.visit(visit, Describing().visit).replies
         assert isinstance(reply, Described)
         assert torch.equal(reply.rows[:4], (CENTERS[CHOICE] + UPDATES)[:4])
         found[kind] = reply.rows[4].tolist()
@@ -114,11 +114,16 @@ def wrong(view: AttackView) -> Tensor:
 
 
 def test_an_attack_of_ones_own() -> None:
-    assert update(Attack(kind=f"{__name__}:greedy")) == [20.0, 0.0]
+    def trusted(name: str) -> Attack:
+        return Attack(kind=Attack(kind=name).attacker(ANY_CODE))
+
+    assert update(trusted(f"{__name__}:greedy")) == [20.0, 0.0]
     with raises("component-invalid", match=r"return Lie\(updates\) with updates \(1, 2\)"):
-        said(Attack(kind=f"{__name__}:wrong"))
-    with raises("component-not-found", match="module:function"):
-        said(Attack(kind="nowhere:nothing"))
+        said(trusted(f"{__name__}:wrong"))
+    with raises("component-not-found", match="nowhere"):
+        trusted("nowhere:nothing")
+    with raises("trust-needed"):
+        said(Attack(kind=f"{__name__}:greedy"))
 
 
 def test_mistakes_of_ones_own_attack_are_one_line() -> None:

@@ -22,9 +22,9 @@ from coterie.core.model import Model
 from coterie.core.references import Pick
 from coterie.core.registry import NO_CODE
 from coterie.core.tasks import Evaluate
-from coterie.data.datasets.digits import Digits
 from coterie.data.federation import Federation
-from coterie.data.partitions.clusterwise import Rotated
+from coterie.data.partitions.by_cluster import Rotated
+from coterie.data.sets.images import Digits
 from coterie.engines.choose import Sizes, choose, work
 from coterie.training.build import named_model
 

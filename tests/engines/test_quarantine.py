@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from coterie.clustering.aggregators import Robust, RobustMean
 from coterie.core.local import Local
 from coterie.core.references import All
 from coterie.core.tasks import Fit, Fitted
-from coterie.engines.quarantine import Guarded, guard
+from coterie.layers.robust import Guarded, Robust, RobustMean, guard
 
 ZERO = torch.zeros(2)
 FIT = Fit(All(ZERO), Local(steps=1))

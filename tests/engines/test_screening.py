@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 from torch import Tensor
 
@@ -20,8 +21,8 @@ from coterie.core.references import All, Best, Mix, Own, Pick, Ref
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Fit, Fitted, Scored
 from coterie.engines.contract import Outcome, Visit
-from coterie.engines.screening import norms_of, screen, without
 from coterie.engines.sequential import Sequential
+from coterie.engines.updates import norms_of, screen, without
 from coterie.tools.cli.console import missing_line
 from remote_models import THETA, Far
 
@@ -72,7 +73,7 @@ def test_one_reply_of_nonsense_is_rejected_and_named(size: float, method: Any) -
 
 def test_without_the_bound_everything_is_accepted() -> None:
     result = go(Tampered(8, 5, lambda theta: theta + 1e3), update_bound=0)
-    assert all(not event.missing and event.update_norm is None for event in result.history)
+    assert all(not event.missing and "screening" not in event.layers for event in result.history)
     assert float(result.state.abs().max()) > 50
 
 
@@ -128,17 +129,29 @@ def test_a_client_that_is_new_to_a_converged_model_is_not_rejected() -> None:
 
 
 def test_resumed_it_knows_the_first_rounds_updates(tmp_path: Path) -> None:
-    whole = go(Tampered(6, 2, lambda theta: theta), rounds=4, out=tmp_path / "a", checkpoint_every=1)
-    go(Tampered(6, 2, lambda theta: theta), rounds=2, out=tmp_path / "b", checkpoint_every=1)
-    largest = max(event.update_norm or 0 for event in whole.history[:2])
+    """From the checkpoint: what rounds.jsonl says of them is not read."""
+
+    def largest(run: Path) -> float:
+        with safetensors.safe_open(run / "checkpoints" / "round-000004.safetensors", framework="pt") as file:
+            kept = json.loads(file.metadata()["also"])
+        return float(kept["map"]["layers"]["map"]["screening"]["map"]["largest"])
+
+    def plain(theta: Tensor) -> Tensor:
+        return theta
+
+    whole = go(Tampered(6, 2, plain), rounds=4, out=tmp_path / "a", checkpoint_every=1)
+    go(Tampered(6, 2, plain), rounds=2, out=tmp_path / "b", checkpoint_every=1)
+    medians = [event.layers["screening"]["median"] for event in whole.history]
+    assert medians[0] > medians[2]
     lines = [json.loads(line) for line in (tmp_path / "b" / "rounds.jsonl").read_text().splitlines()]
-    assert max(line["update_norm"] for line in lines) == pytest.approx(largest)
-    # A client that moves further than the median of the round, and not too far in view of the rounds before.
     for line in lines:
-        line["update_norm"] = 1e3
+        line["layers"]["screening"]["median"] = 1e9
     (tmp_path / "b" / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    again = go(Tampered(6, 2, lambda theta: theta + 1e3), rounds=4, out=tmp_path / "b", checkpoint_every=1, resume=True)
-    assert [event.rejected for event in again.history] == [(), ()]
+    again = go(Tampered(6, 2, plain), rounds=4, out=tmp_path / "b", checkpoint_every=1, resume=True)
+    assert largest(tmp_path / "a") == largest(tmp_path / "b") == max(medians)
+    assert [event.layers["screening"] for event in again.history] == [
+        event.layers["screening"] for event in whole.history[2:]
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts
@@ -164,7 +177,7 @@ def test_norms_of_updates_by_hand(start: Ref, choice: Tensor | None, norms: list
 def test_large_models_are_measured_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     theta, centers = torch.randn(7, 5), torch.randn(3, 5)
     choice = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-    monkeypatch.setattr("coterie.engines.screening.CHUNK", 10)
+    monkeypatch.setattr("coterie.engines.updates.CHUNK", 10)
     pieces = norms_of(theta, Best(centers), torch.arange(7), choice)
     torch.testing.assert_close(pieces, (theta - centers[choice]).norm(dim=1))
 

@@ -55,9 +55,36 @@ def test_clusters_are_matched_to_models_although_one_model_is_the_best_for_all()
     close(found.losses.at(torch.tensor([7, 29])), [[2.1, 3.5], [1.0, 5.1]])
 
 
-def test_a_client_that_does_not_answer_is_not_trained_and_one_met_late_finds_the_clusters() -> None:
+def test_the_clients_of_a_round_are_clustered_whatever_absent_ones_said() -> None:
+    """The models have become better since: 11's losses (0.4, 0.9) are nearer to the old ones of 7 and 19, (2.1, 3.5),
+    than to its own cluster's (1.0, 5.1). Among the two that are there, 11 is cheaper under model 0, and 19 under 1."""
+    kept = ByClient(torch.tensor([3, 7, 11, 19]), torch.tensor([FIRST[i] for i in (3, 7, 11, 19)]))
+    was = LossClusters(MODELS, ByClient(kept.ids, torch.tensor([0, 1, 0, 1])), torch.arange(2), kept)
+    now = {11: [0.4, 0.9], 19: [0.8, 0.3]}
+    ask = ScriptedAsk(scored(now), fitted({11: [4.0, 0.0], 19: [0.0, 4.0]}, n=[60, 20], choice=[0, 1]))
+    found = CLoVE(k=2, local=LOCAL).round(was, make_cohort([11, 19], ROSTER), ask)
+    assert table(found.labels) == {3: 0, 7: 1, 11: 0, 19: 1}
+    close(found.centers, [[4.0, 0.0], [0.0, 4.0]])
+    assert found.losses.ids.tolist() == [11, 19]  # a newcomer is compared with what clusters are like now
+    close(found.places(), [now[11], now[19]])
+
+    ask = ScriptedAsk(scored(now), fitted({11: [0.0, 4.0], 19: [0.0, 4.0]}, n=[60, 20], choice=[1, 1]))
+    known = CLoVE(k=2, local=LOCAL, clustered="known").round(was, make_cohort([11, 19], ROSTER), ask)
+    assert table(known.labels)[11] == table(known.labels)[19]  # by what 3 and 7 said once, they are alike
+
+
+def test_clusters_that_nobody_of_a_round_is_in_are_where_they_were() -> None:
+    kept = ByClient(torch.tensor([3, 7]), torch.tensor([FIRST[3], FIRST[7]]))
+    was = LossClusters(MODELS, ByClient(kept.ids, torch.tensor([0, 1])), torch.arange(2), kept)
+    ask = ScriptedAsk(scored({19: [0.8, 0.3]}), fitted({19: [0.0, 4.0]}, n=[20], choice=[1]))
+    found = CLoVE(k=2, local=LOCAL).round(was, make_cohort([19], ROSTER), ask)
+    assert found.losses.ids.tolist() == [3, 19]
+    close(found.places(), [FIRST[3], [0.8, 0.3]])
+
+
+def test_with_known_clients_clustered_one_that_is_met_late_finds_the_clusters() -> None:
     """Round 2 has clients 7 and 23 only, 23 for the first time: with the kept losses they are of one cluster."""
-    method = CLoVE(k=2, local=LOCAL)
+    method = CLoVE(k=2, local=LOCAL, clustered="known")
     known = {i: row for i, row in FIRST.items() if i not in (23, 29)}
     first = ScriptedAsk(scored(known), fitted({3: [2.0, 2.0]}, n=[30], choice=[0]))  # the other three fell silent
     before = method.round(state(), make_cohort([3, 7, 11, 19, 29], ROSTER), first)
@@ -73,11 +100,15 @@ def test_a_client_that_does_not_answer_is_not_trained_and_one_met_late_finds_the
     close(after.losses.at(torch.tensor([3, 7])), [[1.0, 5.1], [2.0, 3.3]])  # kept, and new
 
 
+def test_the_option_that_was_the_rule_before_has_the_outcomes_of_before() -> None:
+    assert (CLoVE().revision, CLoVE(clustered="known").revision) == (1, 0)
+
+
 def test_clients_that_left_do_not_count() -> None:
     kept = ByClient(torch.tensor([3, 99]), torch.tensor([[1.0, 5.1], [0.0, 90.0]]))
     was = LossClusters(MODELS, ByClient(kept.ids, torch.tensor([1, 0])), torch.arange(2), kept)
     ask = ScriptedAsk(scored({7: [2.1, 3.5]}), fitted({7: [0.0, 8.0]}, n=[10], choice=[1]))
-    found = CLoVE(k=2, local=LOCAL).round(was, make_cohort([7], ROSTER), ask)
+    found = CLoVE(k=2, local=LOCAL, clustered="known").round(was, make_cohort([7], ROSTER), ask)
     assert table(found.labels) == {3: 0, 7: 1, 99: 0}
 
 

@@ -13,8 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 import coterie
 from conftest import linear
 from coterie import FLUX, PACFL, FedClust, Fielding
-from coterie.clustering.angles import subspace_angles
 from coterie.clustering.linkage import elbow
+from coterie.clustering.similarity import subspace_angles
 from coterie.core.references import All
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Fit

@@ -25,7 +25,7 @@ from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort
 from coterie.core.tasks import Evaluated
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Ragged
 from coterie.engines.contract import Engine, Missing, Outcome, ReplyBuilder, Visit
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Admits, Method
@@ -183,7 +183,7 @@ def fresh(a_method: Method[Any], federation: Federation, seed: int = 0) -> Any:
 def look(a_method: Method[Any], federation: Federation, engine: Engine, state: Any, ids: Tensor) -> Evaluated:
     """How these clients predict, by a state that knows them."""
     with one_thread():
-        reply: Evaluated = RoundAsk(engine, ids, 0, 99, keep=False)(a_method.predictor(state))
+        reply: Evaluated = RoundAsk(engine, ids, 0, 99, kind="probe")(a_method.predictor(state))
     assert torch.equal(reply.ids, ids)
     return reply
 
@@ -506,7 +506,7 @@ def test_newcomers_find_their_place_and_nobody_changes(name: str) -> None:
     new = torch.arange(12, 16)
     state = trained.state
     if isinstance(a_method, Admits):
-        ask = RoundAsk(engine, new, 0, 8, keep=False)
+        ask = RoundAsk(engine, new, 0, 8, kind="probe")
         state = a_method.admit(state, Cohort(new, 8, everyone.roster, generator(0, Purpose.METHOD, 8)), ask)
         assert not ask.missing
     assert same(engine.memory.tensors(), small.memory.tensors())

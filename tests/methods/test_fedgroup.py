@@ -150,6 +150,18 @@ def test_aggregation_between_groups() -> None:
     close(state.centers, [[2.6, 4.8], [-0.1, 2.7], [-7.7, 6.9]])
 
 
+def test_aggregation_between_groups_leaves_running_statistics_alone() -> None:
+    """The third number is a statistic: it has no direction, and is no part of a length. The rest is as above."""
+    before = dataclasses.replace(
+        BEGUN,
+        centers=torch.tensor([[5.0, 1.0, 7.0], [1.0, 9.0, 8.0], [-8.0, 6.0, 9.0]]),
+        updates=torch.tensor([[3.0, 0.0], [0.0, 4.0], [-1.0, 0.0]]),
+    )
+    ask = ScriptedAsk(fitted({3: [3.0, 4.0, 7.5], 7: [0.0, 2.0, 8.5]}, choice=[0, 1]))
+    state = FedGroup(k=3, eta_g=0.5, local=LOCAL).round(before, make_cohort([3, 7], ROSTER, round=4), ask)
+    close(state.centers, [[2.6, 4.8, 7.5], [-0.1, 2.7, 8.5], [-7.7, 6.9, 9.0]])
+
+
 def test_newcomers_join_the_group_whose_update_is_most_alike() -> None:
     """Eq. 9 looks at angles, not at distances, to [3, 0] and [0, 4].
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from scripted import TWO, ScriptedAsk, fitted, make_cohort, make_roster, scored
+from torch import Tensor
 
 import coterie
 from conftest import raises
 from coterie.clustering.averaging import weigh
+from coterie.clustering.halves import MOST
 from coterie.core.local import Local
 from coterie.core.references import Own, Pick
 from coterie.core.tables import ByClient
@@ -28,12 +30,14 @@ from coterie.methods.halves import (
     LONGEST,
     PERSONAL,
     PERSONAL_TRIED,
+    RIGHT,
     ROUNDS,
     SLOT,
     UNTRIED,
     Halved,
     Halves,
     SplitTrial,
+    without,
 )
 
 LOCAL = Local(steps=3, lr=0.5, momentum=0.9, keep_optimizer=True)
@@ -457,3 +461,199 @@ def test_pinned_clients_stay_together_and_apart_and_are_not_tried() -> None:
 def test_pins_without_groups_are_refused() -> None:
     with raises("groups-missing", match="data.group=COLUMN"):
         Halves(pinned=True).init(TWO, ROSTER, np.random.default_rng(0))
+
+
+IDS = torch.tensor([0, 3, 4, 7])  # 0 and 3 are in cluster 0; see `first_round`
+METHOD = Halves(local=LOCAL)
+
+
+def known(state: Halved) -> Halved:
+    """After a visit in which everyone's loss was 0.5; that of the beginning was 2."""
+    losses = ByClient(IDS, torch.full((4,), 0.5))
+    return dataclasses.replace(state, losses=losses, worst=2.0, under=state.how_trained)
+
+
+def rising(reply: Fitted) -> Fitted:
+    """The loss of client 0 has risen from 0.5 to 0.9: less than twice, so that it is a suspicion only."""
+    return dataclasses.replace(reply, loss=torch.tensor([0.9, 0.5, 0.5, 0.5]))
+
+
+TRAINED = models(0, 2, 4, 6)
+ELSEWHERE = looks({0: (11.0, 0.0)}), looks({0: (10.0, 0.0)})  # from (0, 0) and (1, 0): as clients 4 and 7
+THERE = looks({0: (0.5, 0.0)}), looks({0: (0.5, 0.0)})  # as far as another half may be
+
+
+def test_two_halves_say_that_a_suspected_clients_data_has_changed_and_it_moves() -> None:
+    state = known(without_trial(first_round(METHOD)[0]))
+    ask = ScriptedAsk([rising(TRAINED)], scored({0: (0.9, 0.6)}), list(ELSEWHERE))
+    state = METHOD.round(state, make_cohort(IDS.tolist(), ROSTER, 2), ask)
+    again = ask.asked[2]
+    assert [(fit.half, fit.on.tolist(), fit.keep, fit.send) for fit in again] == [
+        (h, [0], False, False) for h in (0, 1)
+    ]
+    assert state.labels.at(IDS).tolist() == [1, 0, 1, 1]
+    assert state.centers.tolist() == [[2.0, 1.0], [5.0, 1.0]]  # client 0's model counts nowhere
+    assert state.looks.ids.tolist() == [3, 4, 7]  # it is looked at again from where it is
+    assert state.drifted.tolist() == [0]
+
+
+def test_where_the_halves_say_it_is_as_it_was_everything_stays() -> None:
+    before = known(without_trial(first_round(METHOD)[0]))
+    ask = ScriptedAsk([rising(TRAINED)], scored({0: (0.9, 0.6)}), list(THERE))
+    state = METHOD.round(before, make_cohort(IDS.tolist(), ROSTER, 2), ask)
+    assert state.labels.at(IDS).tolist() == [0, 0, 1, 1]
+    assert state.centers.tolist() == [[1.0, 1.0], [5.0, 1.0]]
+    assert torch.equal(state.looks.values, before.looks.values)
+    assert not len(state.drifted)
+
+
+def test_in_a_trial_what_who_has_moved_measured_does_not_count() -> None:
+    """It measured models of a cluster that it is not in: with it the clusters before would win, -0.05 on average."""
+    state = known(on_trial(METHOD, ROUNDS - 1))
+    scores = judged((0.5,) * 4, (0.0, 0.6, 0.6, 0.6), (0.3,) * 4)
+    ask = ScriptedAsk(
+        [rising(TRAINED), *scores, models(1, 1, 3, 3), models(9, 9, 9, 9)], scored({0: (0.9, 0.6)}), list(ELSEWHERE)
+    )
+    state = METHOD.round(state, make_cohort(IDS.tolist(), ROSTER, 5), ask)
+    assert (len(state.centers), state.kind, state.verdict, state.trial.on) == (2, AFTER, RIGHT, False)
+
+
+def test_a_trial_waits_for_those_who_are_left() -> None:
+    """Three of four have moved: what one client measured is not enough to end it."""
+    trial = on_trial(METHOD, ROUNDS).trial.measured(judged((0.9,) * 4, (0.2,) * 4, (0.3,) * 4))
+    assert trial.is_over(4)
+    left = trial.without(torch.tensor([0, 3, 7]))
+    assert (left.scores.ids.tolist(), left.held_out.ids.tolist(), left.is_over(4)) == ([4], [4], False)
+    assert trial.without(None) is trial
+
+
+def test_in_a_round_of_new_looks_the_old_ones_are_compared_and_those_of_who_moved_do_not_count() -> None:
+    first = known(without_trial(first_round(METHOD)[0]))
+    state = dataclasses.replace(first, visits=10.0)
+    ask = ScriptedAsk([rising(TRAINED), looks(PAIRS), looks(OTHERS)], scored({0: (0.9, 0.6)}), list(ELSEWHERE))
+    state = METHOD.round(state, make_cohort(IDS.tolist(), ROSTER, 11), ask)
+    start = ask.asked[2][0].start
+    assert isinstance(start, Pick)
+    assert torch.equal(start.centers, first.anchors)  # where it was looked at before
+    assert torch.equal(state.anchors, first.centers)
+    assert state.looks.ids.tolist() == [3, 4, 7]
+    assert state.labels.at(IDS)[0] == state.labels.at(IDS)[2]
+
+
+@pytest.mark.parametrize("who", [(), (3,), (3, 7)])
+def test_after_several_moves_the_next_looks_are_from_one_model_so_that_clusters_may_merge(who: tuple[int, ...]) -> None:
+    """One client's change may be a false alarm: then it is as if there had been none."""
+    drifted = len(who) > 1
+    state = without_trial(first_round(METHOD)[0])
+    labels = ByClient(IDS, torch.tensor([0, 1, 1, 1]))
+    state = dataclasses.replace(state, labels=labels, visits=10.0, drifted=torch.tensor(who)).visited(4)
+    assert not len(state.drifted)
+    assert state.group_of.tolist() == ([0, 0] if drifted else [0, 1])
+    assert state.verdict == (RIGHT if drifted else UNTRIED)  # what was tried once is not tried again for a move
+    # The mean by clients: a quarter of (1.5, 1) and three quarters of (5.5, 1).
+    assert state.anchors.tolist() == ([[4.5, 1.0]] if drifted else [[1.5, 1.0], [5.5, 1.0]])
+
+
+def test_clusters_that_nobody_was_looked_at_in_stay_as_they_are() -> None:
+    """Three clusters are one group after a drift; a round looks at clients of the first two only."""
+    state = without_trial(first_round(METHOD)[0])
+    labels = ByClient(IDS, torch.tensor([0, 0, 1, 2]))
+    centers = torch.tensor([[1.0, 1.0], [5.0, 1.0], [9.0, 1.0]])
+    state = dataclasses.replace(state, labels=labels, centers=centers, group_of=torch.zeros(3, dtype=torch.int64))
+    found = state.regrouped(0, torch.tensor([0, 4]), torch.tensor([0, 1]))
+    assert found.labels.at(IDS).tolist() == [0, 0, 1, 2]
+    assert found.centers.tolist() == centers.tolist()
+
+
+def alarmed_twice(drifted: tuple[int, ...]) -> tuple[Halved, Halved]:
+    """Client 0's loss jumps in two visits, and no model fits; before and after the second."""
+    before = dataclasses.replace(known(without_trial(first_round(METHOD)[0])), drifted=torch.tensor(drifted))
+    before = dataclasses.replace(before, alarmed=torch.tensor([0]))
+    jumped = dataclasses.replace(TRAINED, loss=torch.tensor([1.9, 0.5, 0.5, 0.5]))
+    ask = ScriptedAsk([jumped], scored({0: (1.9, 1.8)}))
+    return before, METHOD.round(before, make_cohort(IDS.tolist(), ROSTER, 2), ask)
+
+
+def test_data_of_one_client_that_no_model_fits_is_looked_at_again_and_nobody_elses() -> None:
+    before, after = alarmed_twice(())
+    assert after.looks.ids.tolist() == [3, 4, 7]
+    assert torch.equal(after.anchors, before.anchors)
+    assert (after.visits, after.until) == (before.visits + 1, before.until)
+    assert after.visited(100).group_of.tolist() == before.group_of.tolist()
+    assert after.labels.at(IDS).tolist() == before.labels.at(IDS).tolist()
+
+
+def test_where_the_data_of_others_has_changed_too_everyone_is_looked_at_again() -> None:
+    _, after = alarmed_twice((7,))
+    assert after.drifted.tolist() == [0, 7]
+    assert after.visited(4).group_of.tolist() == [0, 0]
+
+
+def test_looks_without_some_clients() -> None:
+    reply = looks(PAIRS)
+    assert without(reply, IDS[:0]) is reply
+    found = without(reply, torch.tensor([3, 7]))
+    assert found.sketch is not None
+    assert (found.ids.tolist(), found.n.tolist(), found.sketch.tolist()) == (
+        [0, 4],
+        [10, 10],
+        [[0.0, 0.0], [10.0, 0.0]],
+    )
+
+
+def test_who_does_not_answer_is_as_it_was() -> None:
+    before = known(without_trial(first_round(METHOD)[0]))
+    ask = ScriptedAsk([rising(TRAINED)], scored({0: (0.9, 0.6)}), [fitted({}), fitted({})])
+    assert METHOD.round(before, make_cohort(IDS.tolist(), ROSTER, 2), ask).labels.at(IDS).tolist() == [0, 0, 1, 1]
+
+
+def met_before(many: int) -> Halved:
+    """So many clients, ids 0, 2, 4, ...: the first half looks like (0, 0), the others like (10, 0)."""
+    ids = 2 * torch.arange(many)
+    labels = (torch.arange(many) >= many // 2).long()
+    points = torch.stack([10.0 * labels, torch.zeros(many)], 1)
+    state = Halved.begin(torch.zeros(2), torch.arange(2), 2, 10.0)
+    return dataclasses.replace(
+        state,
+        centers=torch.tensor([[1.0, 1.0], [2.0, 2.0]]),
+        labels=ByClient(ids, labels),
+        group_of=torch.zeros(2, dtype=torch.int64),
+        looks=ByClient(ids, torch.stack([points, points], 1)),
+        samples=ByClient(ids, torch.ones(many, dtype=torch.int64)),
+    )
+
+
+def joined(state: Halved, ids: Tensor, points: Tensor) -> Halved:
+    """These clients are in cluster 0, by loss, and were looked at."""
+    return dataclasses.replace(
+        state,
+        labels=state.labels.put(ids, torch.zeros_like(ids)),
+        looks=state.looks.put(ids, torch.stack([points, points], 1)),
+        samples=state.samples.put(ids, torch.ones_like(ids)),
+    )
+
+
+def test_a_few_among_many_join_the_cluster_that_they_look_like() -> None:
+    new = torch.tensor([1, 5, 7])
+    state = joined(met_before(2 * MOST), new, torch.tensor([[9.0, 0.0], [4.0, 0.0], [11.0, 0.0]]))
+    assert not state.is_due(0, new)
+    placed = state.joined_nearest(0, new, np.random.default_rng(0))
+    assert placed.labels.at(new).tolist() == [1, 0, 1]
+    others = met_before(2 * MOST).labels
+    assert torch.equal(placed.labels.at(others.ids), others.values)
+    assert torch.equal(placed.centers, state.centers)
+
+
+def test_few_clients_are_divided_anew_with_every_look_and_many_after_a_tenth_more() -> None:
+    one = torch.tensor([1])
+    assert joined(met_before(MOST), one, torch.zeros(1, 2)).is_due(0, one)
+    assert not joined(met_before(MOST + 1), one, torch.zeros(1, 2)).is_due(0, one)
+    tenth = 1 + 2 * torch.arange(MOST // 10 + 2)
+    assert joined(met_before(MOST + 1), tenth, torch.zeros(len(tenth), 2)).is_due(0, tenth)
+
+
+def test_who_was_looked_at_again_counts_as_new_and_another_group_does_not_count() -> None:
+    state = dataclasses.replace(met_before(3 * MOST), group_of=torch.tensor([0, 1]))
+    assert not state.is_due(0, torch.tensor([0]))
+    small = dataclasses.replace(met_before(MOST), group_of=torch.tensor([0, 1]))
+    assert small.is_due(1, torch.tensor([2 * MOST - 2]))

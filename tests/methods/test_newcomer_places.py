@@ -15,9 +15,9 @@ from sklearn.metrics import adjusted_rand_score
 
 import coterie
 from coterie import Composed, FeSEM, Local, WeCFL
-from coterie.data.datasets.digits import Digits
 from coterie.data.federation import Federation
-from coterie.data.partitions.clusterwise import ClusterDirichlet, Pathological, Rotated, Shifted
+from coterie.data.partitions.by_cluster import ClusterDirichlet, Pathological, Rotated, Shifted
+from coterie.data.sets.images import Digits
 from coterie.methods.cam import CAM
 
 LOCAL = Local(epochs=1, batch=16, lr=0.1)

@@ -42,15 +42,14 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member
 from coterie.core.model import Model
 from coterie.core.registry import NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import STRICT
 from coterie.core.tables import Roster
-from coterie.data.datasets.digits import Digits
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
+from coterie.data.sets.images import Digits
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Method
 from coterie.training.build import named_model

@@ -32,9 +32,8 @@ from coterie import (
     StoCFL,
     WeCFL,
 )
-from coterie.data.datasets.digits import Digits
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
+from coterie.data.sets.images import Digits
 from coterie.methods.cam import CFLCAM, IFCACAM, FedGroupCAM, FeSEMCAM, StoCFLCAM, WeCFLCAM
 from coterie.training.sampling import sample_cohort
 from coterie.training.settings import Settings

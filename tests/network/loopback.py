@@ -10,6 +10,7 @@ from coterie.client.contract import ClientDataSource, Memory
 from coterie.client.visit import TaskRunner
 from coterie.core.model import Model
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
+from coterie.layers.traffic import down
 from coterie.network.messages import (
     PROTOCOL,
     ModelSpec,
@@ -22,7 +23,6 @@ from coterie.network.messages import (
     read_as_server,
 )
 from coterie.network.wire import Payload, encode
-from coterie.training.traffic import down
 
 PLAN = ModelSpec("linear", "{}", (2,), 2, "cross_entropy", 1)  # the loopback's clients have their model already
 

@@ -65,7 +65,7 @@ def test_a_client_that_fails_is_named(tmp_path: Path) -> None:
 
 def test_explain_needs_the_data(tmp_path: Path) -> None:
     from coterie.core.errors import CoterieError
-    from coterie.training.inspection import inspect_clients
+    from coterie.insight.inspect import inspect_clients
 
     def explained(run: object, local: object) -> object:
         return inspect_clients(run, local, explain=True)  # type: ignore[arg-type]

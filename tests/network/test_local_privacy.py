@@ -19,6 +19,7 @@ from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Posterior, Row
 from coterie.core.tables import Roster
 from coterie.core.tasks import Describe, Evaluate, Fit, Score
+from coterie.layers.accountant import Gaussian, RandomisedResponse, epsilon_of
 from coterie.network import engine as engine_module
 from coterie.network.config import read
 from coterie.network.local_privacy import LocalPrivacy, PrivacyGuard, read_local_privacy
@@ -33,7 +34,6 @@ from coterie.network.messages import (
 )
 from coterie.network.server import train_with_clients
 from coterie.network.wire import encode
-from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, epsilon_of
 from coterie.training.sampling import sample_cohort
 
 W = torch.tensor([1.0, 1.0])
@@ -279,7 +279,7 @@ def test_who_takes_part_with_real_clients_does_not_follow_from_the_seed(tmp_path
     """Amplification is for cohorts that nobody can work out, and the seed is in the run's directory."""
     monkeypatch.setattr(engine_module, "POLL", (0.001, 0.01))
     monkeypatch.setattr(engine_module, "CONNECTION_CHECK", 0.01)
-    monkeypatch.setattr("coterie.training.privacy.begin.secrets.randbits", lambda bits: 77)
+    monkeypatch.setattr("coterie.layers.privacy.secrets.randbits", lambda bits: 77)
     words = ["rounds=4", "model=linear", "network.clients=4", "method=fedavg", "participation=0.5", "sampling=poisson"]
     config = read(None, [*words, "privacy.epsilon=8", "privacy.evaluation=trusted", "evaluate_every=4", "quorum=0"])
     found = train_with_clients(transport_of(groups(4), tmp_path / "state"), config, tmp_path / "run")

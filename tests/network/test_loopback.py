@@ -315,7 +315,7 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 def test_memory_is_left_alone_by_a_look() -> None:
     engine = Loopback(MODEL, make_federation(4))
-    engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0), keep=False))
+    engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0), kind="probe"))
     assert_same(engine.memory.tensors(), Memory().tensors())
     engine.visit(Visit((Score(CENTERS, save="seen"),), EVERYONE, Moment(0, 0, 0)))
     assert len(engine.memory.tensors()) == 4

@@ -18,12 +18,12 @@ from coterie.core.codec import pack
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
+from coterie.layers.traffic import down, up
 from coterie.network import engine as exchange_module
 from coterie.network import worker as desk_module
 from coterie.network.engine import NetworkEngine
 from coterie.training.config import read
 from coterie.training.execute import execute
-from coterie.training.traffic import down, up
 
 LINKS, ROUNDS = 6, 2
 WORDS = ("local.steps=1",)  # how long clients train is not what is measured
@@ -101,10 +101,10 @@ def test_bytes_are_those_of_the_arithmetic_and_an_outline_for_each_message(
     assert len(history) == ROUNDS
     assert (cost.exchanges, cost.messages) == (1, 2 * LINKS)
     for event, (sent, received) in zip(history, worked_out, strict=True):  # the log has what went over the wire
-        assert sent < event.bytes_down < sent + LINKS * OUTLINE
-        assert received < event.bytes_up < received + LINKS * OUTLINE
-    assert cost.down == sum(event.bytes_down for event in history) / ROUNDS
-    assert cost.up == sum(event.bytes_up for event in history) / ROUNDS
+        assert sent < event.layers["traffic"]["down"] < sent + LINKS * OUTLINE
+        assert received < event.layers["traffic"]["up"] < received + LINKS * OUTLINE
+    assert cost.down == sum(event.layers["traffic"]["down"] for event in history) / ROUNDS
+    assert cost.up == sum(event.layers["traffic"]["up"] for event in history) / ROUNDS
 
 
 def test_ifca_sends_all_models_wecfl_and_fedavg_one() -> None:

@@ -14,10 +14,10 @@ from local_transport import LocalTransport, groups, transport_of
 import coterie
 from conftest import few
 from coterie.client.contract import FitAnswer
-from coterie.clustering.aggregators import Robust
 from coterie.core.codec import pack
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.data.federation import Federation
+from coterie.layers.robust import Robust
 from coterie.methods.fesem import FeSEM
 from coterie.network import engine as engine_module
 from coterie.network.audit import AuditEntry
@@ -74,8 +74,10 @@ def test_it_does_what_it_does_in_a_simulation(name: str, tmp_path: Path) -> None
         engine="sequential",
         aggregator=config.aggregator,
     )
-    assert [one.defence for one in server.history] == [one.defence for one in simulated.history]
-    assert all(one.defence is not None for one in server.history)
+    assert [one.layers.get("aggregator") for one in server.history] == [
+        one.layers.get("aggregator") for one in simulated.history
+    ]
+    assert all("aggregator" in one.layers for one in server.history)
     theirs, ours = (pack(result.state)[1] for result in (server, simulated))
     for a, b in zip(theirs, ours, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -107,7 +109,7 @@ def test_one_that_is_far_from_all_others_is_left_out_and_not_banned(tmp_path: Pa
     assert where.count(where[3]) == 1  # it took a cluster for itself
     rule = ["aggregator=median", "aggregator.isolated=1.5", "aggregator.reject=0"]
     guarded = served(tmp_path / "guarded", *words, *rule, bend=Turned(3))
-    assert all(event.defence is not None and event.defence.quarantined == (3,) for event in guarded.history)
+    assert all(event.layers["aggregator"]["quarantined"] == [3] for event in guarded.history)
     where = guarded.state.labels.at(torch.arange(CLIENTS)).tolist()
     assert where.count(where[3]) > 1
     assert not ClientRegistry.read(tmp_path / "guarded" / "run").banned
@@ -155,9 +157,7 @@ def test_a_long_update_is_scaled_down_and_a_lonely_one_is_reported(tmp_path: Pat
     result = train_with_clients(transport, config, tmp_path / "run", say=said.append, note=noted.append)
     assert defence_line(config) in said
     assert not any(event.missing for event in result.history)
-    defence = result.history[-1].defence
-    assert defence is not None
-    assert len(defence.clipped) == 1
+    assert len(result.history[-1].layers["aggregator"]["clipped"]) == 1
     warned = [line for line in said if line.startswith("warning: client")]
     assert len(warned) == 1
     assert "fewer than 2 other clients are near its update in round" in warned[0]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papers.attack_page import best, claims, markdown
-from papers.attack_runs import DATA, KINDS, METHODS, run_of
+from papers.attacks import DATA, KINDS, METHODS, best, claims, markdown, run_of
 from papers.cell import Outcome, Run
 from papers.results import Results, configured
 from papers.tables import table

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from papers.cell import Outcome, Run
-from papers.figures_curves import SCATTERED, SIZES
+from papers.figures import SCATTERED, SIZES
 from papers.results import Results
 from papers.tables.collapse import effective, run_of, sizes_over_rounds, used
 from papers.tables.wecfl_tsne import ROUNDS, agreement, run_after, whole

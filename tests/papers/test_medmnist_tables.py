@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coterie.data.datasets.medmnist import MedMNIST
-from coterie.data.download.cache import File
+from coterie.data.download import RemoteFile
+from coterie.data.sets.images import MedMNIST
 from papers.cell import Run
 from papers.results import Results, configured
 from papers.tables import table
@@ -21,7 +21,8 @@ from papers.work import carry_out, sources
 def any_contents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small files pass for the published ones."""
     variants = {
-        key: dataclasses.replace(spec, files=(File(spec.files[0].name),)) for key, spec in MedMNIST.variants.items()
+        key: dataclasses.replace(spec, files=(RemoteFile(spec.files[0].name),))
+        for key, spec in MedMNIST.variants.items()
     }
     monkeypatch.setattr(MedMNIST, "variants", variants)
 

@@ -16,8 +16,8 @@ from conftest import linear, make_federation, raises
 from coterie.core.registry import DATASETS, NO_CODE
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient
-from coterie.data.datasets.synthetic import SyntheticRegression
 from coterie.data.federation import Federation
+from coterie.data.sets.synthetic import SyntheticRegression
 from coterie.training.build import build
 from coterie.training.config import RunConfig, read
 from coterie.training.execute import execute

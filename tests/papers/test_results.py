@@ -289,7 +289,8 @@ def test_data_from_a_file_instead() -> None:
     sources = {"digits": {"name": "npz", "path": "mine.npz", "client": "owner"}}
     config = configured(RUN, 0, sources)
     assert config.data.name == "npz"
-    assert config.data.params == {"path": "mine.npz", "client": "owner"}
+    as_the_set_is = {"standardise": False, "standardise_y": False}
+    assert config.data.params == as_the_set_is | {"path": "mine.npz", "client": "owner"}
     assert config.data.partition is not None
     assert config.data.partition.name == "rotated"
     assert configured(RUN, 0, {"mnist": {"name": "npz", "path": "x"}}).data.name == "digits"

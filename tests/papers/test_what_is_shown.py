@@ -16,9 +16,7 @@ from papers.results import Results, fingerprint
 from papers.show import in_terminal, not_run, notes, overview, to_do
 from papers.standing import Line, Standing, number, standing
 from papers.tables import TABLES, cam_order
-from papers.tables.wecfl_pooled import unpooled, without_clusterwise
-from papers.tables.wecfl_printed import CLIENTWISE
-from papers.tables.wecfl_runs import run_of
+from papers.tables.wecfl import CLIENTWISE, run_of, unpooled, without_clusterwise
 
 RUN = Run("tiny/a", {"rounds": 4}, seconds=90.0)
 

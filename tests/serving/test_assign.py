@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import coterie
 from conftest import few, raises
-from coterie.serving import row_files
+from coterie.data import table as table_module
 from coterie.serving.assign import placements
 from coterie.serving.fit_of_newcomers import far_below
 from coterie.serving.spool import ClientRows, Spool
@@ -86,7 +86,7 @@ def test_newcomers_by_rule_and_none_of_these(wecfl: Path, tmp_path: Path) -> Non
 def test_neither_order_nor_size_of_chunks_matters(wecfl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(range(20, 25), 7, seed=1)
     together = {one.client: one for one in coterie.assign(wecfl, write(tmp_path / "a.csv", rows))}
-    monkeypatch.setattr(row_files, "ROWS", 3)
+    monkeypatch.setattr(table_module, "CHUNK_ROWS", 3)
     apart = {one.client: one for one in coterie.assign(wecfl, write(tmp_path / "b.csv", shuffled(rows)))}
     for name, one in together.items():
         assert apart[name].cluster == one.cluster
@@ -97,7 +97,7 @@ def test_one_client_is_in_memory_at_a_time(wecfl: Path, tmp_path: Path, monkeypa
     """Of 40 newcomers of 5 rows each, mixed: one, and the one that was placed before it, at most."""
     alive: weakref.WeakSet[ClientRows] = weakref.WeakSet()
     seen, largest, most = 0, 0, 0
-    read, chunks = Spool.client, row_files.CsvRows.chunks
+    read, chunks = Spool.client, table_module.CsvRows.chunks
 
     def noted(self: Spool, client: int) -> ClientRows:
         nonlocal seen, most
@@ -114,8 +114,8 @@ def test_one_client_is_in_memory_at_a_time(wecfl: Path, tmp_path: Path, monkeypa
             yield chunk
 
     monkeypatch.setattr(Spool, "client", noted)
-    monkeypatch.setattr(row_files.CsvRows, "chunks", watched)
-    monkeypatch.setattr(row_files, "ROWS", 16)
+    monkeypatch.setattr(table_module.CsvRows, "chunks", watched)
+    monkeypatch.setattr(table_module, "CHUNK_ROWS", 16)
     file = write(tmp_path / "new.csv", shuffled(rows_of(range(100, 140), 5)))
     assert sum(1 for _ in placements(wecfl, file)) == seen == 40
     assert most <= 2

@@ -16,7 +16,7 @@ import coterie
 from conftest import few, raises
 from coterie import IFCA, FedAvg, Federation, Local
 from coterie.core.tasks import Evaluated
-from coterie.serving import row_files
+from coterie.data import table as table_module
 from coterie.training.result import Result
 
 
@@ -123,7 +123,7 @@ def test_the_order_of_the_file_and_chunks(wecfl: Path, tmp_path: Path, monkeypat
     rows = shuffled([*rows_of((0, 1), 8), *rows_of((20, 21), 8), *rows_of((30,), 30, seed=2, rule=2)])
     file = write(tmp_path / "new.csv", rows)
     coterie.predict_table(wecfl, file, tmp_path / "a.csv")
-    monkeypatch.setattr(row_files, "ROWS", 5)
+    monkeypatch.setattr(table_module, "CHUNK_ROWS", 5)
     coterie.predict_table(wecfl, file, tmp_path / "b.csv")
     one, other = (said_in(tmp_path / n) for n in ("a.csv", "b.csv"))
     assert [row["client"] for row in one] == [row[0] for row in rows]

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from conftest import raises
-from coterie.serving import row_files
-from coterie.serving.row_files import open_rows
+from coterie.data import table as table_module
+from coterie.data.table import open_rows
 from coterie.serving.spool import Spool
 from coterie.serving.table_files import open_table
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_files, "ROWS", 3)
-    monkeypatch.setattr(row_files, "BYTES", 3 * 2 * 4)
+    monkeypatch.setattr(table_module, "CHUNK_ROWS", 3)
+    monkeypatch.setattr(table_module, "CHUNK_BYTES", 3 * 2 * 4)
 
 
 def test_a_csv_file_and_its_lines(tmp_path: Path) -> None:

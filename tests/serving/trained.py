@@ -17,8 +17,7 @@ from torch import Tensor
 import coterie
 from coterie import Federation, Local, zoo
 from coterie.core.registry import METHODS, NO_CODE
-from coterie.data.domain import Domain
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Ragged
 from coterie.data.scale import Scale
 from coterie.methods.contract import Method
 from coterie.methods.fesem import FeSEM

@@ -19,8 +19,8 @@ from coterie import CoterieError, Federation, Local
 from coterie.core.references import All
 from coterie.core.registry import NO_CODE
 from coterie.core.tasks import Evaluate, Fit
-from coterie.data.datasets.digits import Digits
-from coterie.data.partitions.clusterwise import Rotated
+from coterie.data.partitions.by_cluster import Rotated
+from coterie.data.sets.images import Digits
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential

@@ -14,7 +14,7 @@ import coterie
 from conftest import raises
 from coterie import CoterieError, Federation, Local, WeCFL
 from coterie.data import CSV
-from coterie.data.frames import as_text, column_names, columns
+from coterie.data.cells import as_text, column_names, columns
 from coterie.network.registry import ClientRegistry, RegisteredClient, Shape
 from coterie.training.result import Result
 

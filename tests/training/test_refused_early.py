@@ -12,7 +12,7 @@ from conftest import raises
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.data import CSV
-from coterie.data.datasets.digits import Digits
+from coterie.data.sets.images import Digits
 from coterie.training.build import build
 from coterie.training.config import read
 from coterie.training.execute import execute

@@ -22,7 +22,7 @@ from coterie.core.references import All
 from coterie.core.tasks import Fit
 from coterie.data import CSV
 from coterie.data.federation import Federation
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 from coterie.network.messages import PROTOCOL, ModelSpec, VisitRequest, read_as_client
 from coterie.network.wire import encode
 from coterie.training.config import read

@@ -69,7 +69,7 @@ def test_a_run_says_so_and_continues_to_the_same_bits(tmp_path: Path) -> None:
     scored = {row["client"] for row in json.loads((tmp_path / "whole" / "clients.json").read_text())}
     assert scored == set(range(40)) - set(attack["hostile"])
     for _, event in read_rounds(tmp_path / "whole").values():
-        assert event.defence is not None
+        assert event.layers.get("aggregator") is not None
     other = CliRunner().invoke(app, ["run", "--resume", str(tmp_path / "half"), "rounds=5", "aggregator=krum"])
     assert isinstance(other.exception, coterie.CoterieError)
     assert "its aggregator is" in str(other.exception)
@@ -84,11 +84,10 @@ def test_small_clusters_are_noted_in_the_record() -> None:
     """Ten clients in one cluster, below a floor of 11."""
     result = robust(aggregator={"name": "krum", "floor": 11})
     (first, _) = result.history
-    assert first.defence is not None
-    assert first.defence.small == ((0, 10),)
-    assert json.loads(line_of(first))["defence"]["small"] == [[0, 10]]
+    assert first.layers["aggregator"]["small"] == [[0, 10]]
+    assert json.loads(line_of(first))["layers"]["aggregator"]["small"] == [[0, 10]]
     assert any("of up to 10 clients" in text for text in result.warnings)
-    assert "defence" not in json.loads(line_of(robust().history[0]))
+    assert "aggregator" not in json.loads(line_of(robust().history[0]))["layers"]
 
 
 def test_a_backdoor_reports_its_success() -> None:
@@ -164,7 +163,7 @@ def test_who_was_quarantined_does_not_found_a_cluster_in_the_next_round(tmp_path
     guarded = coterie.run(method, clients, "linear", rounds=3, **settings, out=tmp_path / "whole")
     assert not guarded.state.labels.has(hostile).any()
     assert len(guarded.state.centers) == len(open_door.state.centers) - 2
-    assert [event.defence and event.defence.quarantined for event in guarded.history] == [tuple(hostile.tolist())] * 3
+    assert [event.layers["aggregator"]["quarantined"] for event in guarded.history] == [hostile.tolist()] * 3
     coterie.run(method, clients, "linear", rounds=1, **settings, out=tmp_path / "half")
     resumed = coterie.run(method, clients, "linear", rounds=3, **settings, out=tmp_path / "half", resume=True)
     assert torch.equal(resumed.state.centers, guarded.state.centers)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from coterie.core.tables import Roster
-from coterie.training.sampling import available, sample_cohort, simulated_dropouts
+from coterie.layers.dropout import Dropout, dropouts
+from coterie.training.sampling import available, sample_cohort
 from coterie.training.settings import Settings
 
 IDS = torch.arange(3, 303, 3)  # 100 clients whose ids are not their positions
@@ -29,10 +30,10 @@ def test_every_round_and_every_attempt_has_a_cohort_of_its_own() -> None:
 
 
 def test_every_attempt_loses_other_clients() -> None:
-    gone = {tuple(simulated_dropouts(IDS, SETTINGS, t, attempt).tolist()) for t in range(4) for attempt in range(4)}
+    gone = {tuple(dropouts(IDS, 0.5, 1, t, attempt).tolist()) for t in range(4) for attempt in range(4)}
     assert len(gone) == 16
     assert all(set(ids) <= set(IDS.tolist()) and 20 < len(ids) < 80 for ids in gone)
-    assert not len(simulated_dropouts(IDS, Settings(rounds=5, seed=1), 0, 0))
+    assert Dropout.of(Settings(rounds=5, seed=1)) is None
 
 
 def test_a_count_is_at_most_the_clients_that_are_connected() -> None:

@@ -13,7 +13,7 @@ import torch
 import coterie
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.data import CSV
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.training.data_record import DataRecord
 from coterie.training.result import Result

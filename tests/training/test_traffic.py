@@ -18,8 +18,8 @@ from coterie.core.references import All, Best, Estimated, Mix, Own, Pick, Poster
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Described, Evaluate, Fit, Fitted, Score, Scored
 from coterie.engines.contract import Visit
+from coterie.layers.traffic import down, up
 from coterie.methods.cam import IFCACAM, WeCFLCAM
-from coterie.training.traffic import down, up
 from papers.methods.stocfl import StoCFLAuthors
 
 P = 16  # bytes of a model
@@ -198,20 +198,22 @@ def test_whole_methods(name: str, engine: Any) -> None:
     method, to_one, from_one = WHOLE[name]
     workers = 1 if engine == "batched" else None
     result = coterie.run(method, make_federation(6), linear(), rounds=2, engine=engine, workers=workers)
-    assert [event.bytes_down for event in result.history] == [6 * b for b in to_one]
-    assert [event.bytes_up for event in result.history] == [6 * b for b in from_one]
+    assert [event.layers["traffic"]["down"] for event in result.history] == [6 * b for b in to_one]
+    assert [event.layers["traffic"]["up"] for event in result.history] == [6 * b for b in from_one]
 
 
 def test_the_chain_sends_the_global_model_from_client_to_client() -> None:
     result = coterie.run(StoCFLAuthors(global_update="chain"), make_federation(4), linear(), rounds=2)
     # Row and global model (the pull), then the chain's model: another vector for all but the first in line.
-    assert [event.bytes_down for event in result.history] == [4 * 4 * P, 4 * 3 * P]
-    assert [event.bytes_up for event in result.history] == [4 * 3 * (P + N), 4 * 2 * (P + N)]
+    assert [event.layers["traffic"]["down"] for event in result.history] == [4 * 4 * P, 4 * 3 * P]
+    assert [event.layers["traffic"]["up"] for event in result.history] == [4 * 3 * (P + N), 4 * 2 * (P + N)]
 
 
 def test_only_the_cohort_is_sent_to() -> None:
     result = coterie.run(coterie.FedAvg(), make_federation(6), linear(), rounds=3, participation=2)
-    assert [(e.bytes_down, e.bytes_up) for e in result.history] == [(2 * P, 2 * (P + N))] * 3
+    assert [(e.layers["traffic"]["down"], e.layers["traffic"]["up"]) for e in result.history] == [
+        (2 * P, 2 * (P + N))
+    ] * 3
 
 
 def test_looking_costs_nothing() -> None:
@@ -220,21 +222,21 @@ def test_looking_costs_nothing() -> None:
         coterie.run(coterie.WeCFL(k=2), make_federation(8), linear(), rounds=4, participation=4, evaluate_every=every)
         for every in (1, 4)
     )
-    assert [e.bytes_down for e in often.history] == [e.bytes_down for e in once.history]
-    assert [e.bytes_up for e in often.history] == [e.bytes_up for e in once.history]
+    assert [e.layers["traffic"]["down"] for e in often.history] == [e.layers["traffic"]["down"] for e in once.history]
+    assert [e.layers["traffic"]["up"] for e in often.history] == [e.layers["traffic"]["up"] for e in once.history]
 
 
 def test_those_who_drop_out_are_sent_nothing_and_those_who_fail_send_nothing() -> None:
     result = coterie.run(coterie.FedAvg(), make_federation(8), linear(), rounds=4, dropout=0.4, quorum=0.0)
     assert any(event.missing for event in result.history)
     for event in result.history:
-        assert event.bytes_down == event.answered * P
-        assert event.bytes_up == event.answered * (P + N)
+        assert event.layers["traffic"]["down"] == event.answered * P
+        assert event.layers["traffic"]["up"] == event.answered * (P + N)
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(10, 2)), rng.integers(0, 2, 10)) for _ in range(3)]
     arrays[1] = (arrays[1][0] * 1e30, arrays[1][1])  # its training is not finite
     broken = coterie.run(coterie.FedAvg(local=coterie.Local(lr=1e30)), arrays, linear(), rounds=1, quorum=0.0)
     (event,) = broken.history
     assert event.answered < 3
-    assert event.bytes_down == 3 * P
-    assert event.bytes_up == event.answered * (P + N)
+    assert event.layers["traffic"]["down"] == 3 * P
+    assert event.layers["traffic"]["up"] == event.answered * (P + N)

@@ -13,7 +13,7 @@ import torch
 import coterie
 from conftest import raises
 from coterie import Evaluate, Federation
-from coterie.data.validation_split import with_validation
+from coterie.data.federate import with_validation
 from coterie.engines.contract import Visit
 from coterie.engines.sequential import Sequential
 from coterie.network import config as network

@@ -16,7 +16,7 @@ from torch import Tensor
 from coterie.core.allocation import held, room, stored
 from coterie.core.errors import CoterieError
 from coterie.core.tasks import Task
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 
 @dataclass(frozen=True)

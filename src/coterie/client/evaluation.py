@@ -15,7 +15,7 @@ from coterie.core.metrics import by_client, errors_by_client
 from coterie.core.objective import AnyLoss, Loss, Objective, sample_losses, sample_scores
 from coterie.core.sketch import sketch
 from coterie.core.tasks import Describe
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 MANY_TARGETS = 256  # of a regression; with more, the mean of each is not sent to the server
 

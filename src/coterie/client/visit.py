@@ -67,7 +67,7 @@ from coterie.core.sketch import sketch
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Evaluate, Evaluated, Fit, Score, Task
 from coterie.data.federation import Federation, Split
-from coterie.data.targets import TargetScale
+from coterie.data.scale import TargetScale
 
 Outputs: TypeAlias = Callable[[Sequence[Tensor], Tensor], Tensor]
 

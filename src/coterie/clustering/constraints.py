@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member
 
 
 def cluster_means(labels: Tensor, points: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member
 
 Linkage: TypeAlias = Literal["single", "complete", "average", "ward"]
 

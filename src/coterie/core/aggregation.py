@@ -2,30 +2,17 @@
 
 A method takes a mean with `mean` or `mean_by` (see `clustering.averaging`) and gives it the reply. A reply that carries
 an `Aggregator` has it computed by that: robust aggregation, clipping and noise work for every method, and no method
-knows of them. `training.ask` attaches it; without one, means are plain.
+knows of them. Layers attach it; without one, means are plain.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from coterie.core.settings import explained
-
 if TYPE_CHECKING:
     from coterie.core.tasks import Fitted
-
-
-@explained
-@dataclass(frozen=True)
-class Defence:
-    """What a robust aggregator did in a round, beside taking means."""
-
-    clipped: tuple[int, ...] = ()  # clients whose updates were scaled down
-    quarantined: tuple[int, ...] = ()  # clients whose updates were far from all others; they are among the missing
-    small: tuple[tuple[int, int], ...] = ()  # clusters below the floor, which were clipped instead, and their clients
 
 
 class Aggregator(Protocol):

@@ -38,7 +38,15 @@ class CoterieWarning(UserWarning):
     """Something that is probably not what the user meant."""
 
 
-class QuorumError(CoterieError):
+class AnswersMissingError(CoterieError):
+    """Clients that were needed have not answered."""
+
+    def __init__(self, text: str, round: int = 0, missing: tuple[Any, ...] = (), *, code: str = "") -> None:
+        super().__init__(text, code=code)
+        self.round, self.missing = round, missing  # and the clients that did not (`Missing`)
+
+
+class QuorumError(AnswersMissingError):
     """Too few of the clients that were asked have answered."""
 
     code = "quorum"
@@ -47,8 +55,7 @@ class QuorumError(CoterieError):
     def __init__(
         self, text: str, round: int = 0, missing: tuple[Any, ...] = (), *, code: str = "", advice: str = advice
     ) -> None:
-        super().__init__(text, code=code)
-        self.round, self.missing = round, missing  # and the clients that did not (`Missing`)
+        super().__init__(text, round, missing, code=code)
         self.advice = advice  # what to do where only some have answered
 
 

@@ -117,7 +117,7 @@ class Catalogue:
         """An object of this name with these parameters, validated."""
         from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-        from coterie.core.settings import explain, instead_of
+        from coterie.core.settings import explain, instead_of, unknown_key
 
         made = self.find(name, consent)
         components: Mapping[str, Catalogue] = getattr(made, "components", {})
@@ -136,9 +136,8 @@ class Catalogue:
                 instead = instead_of(made.__name__, key, params[key], self.kind)
                 if instead is not None:
                     raise CoterieError(f"{self.kind}.{key}: {instead}", code="config-unknown-key")
-                raise CoterieError(
-                    f"{self.kind}.{key}: unknown key.{suggest(key, [*known, 'name'])}", code="config-unknown-key"
-                )
+                said = unknown_key(made, key, [*known, "name"], prefix=f"{self.kind}.")
+                raise CoterieError(f"{self.kind}.{key}: {said}", code="config-unknown-key")
             return made(**params)
         except ValidationError as error:
             raise explain(error, self.kind, made) from None
@@ -270,47 +269,47 @@ MODELS = Catalogue(
 DATASETS = Catalogue(
     "data",
     {
-        "digits": "coterie.data.datasets.digits:Digits",
-        "mnist": "coterie.data.datasets.idx:MNIST",
-        "fashion-mnist": "coterie.data.datasets.idx:FashionMNIST",
-        "emnist": "coterie.data.datasets.idx:EMNIST",
-        "cifar10": "coterie.data.datasets.cifar:CIFAR10",
-        "cifar100": "coterie.data.datasets.cifar:CIFAR100",
-        "medmnist": "coterie.data.datasets.medmnist:MedMNIST",
-        "femnist": "coterie.data.datasets.leaf:FEMNIST",
-        "sent140": "coterie.data.datasets.leaf:Sent140",
-        "uci-har": "coterie.data.datasets.har:UCIHAR",
-        "synthetic": "coterie.data.datasets.synthetic:Synthetic",
-        "synthetic-regression": "coterie.data.datasets.synthetic:SyntheticRegression",
-        "npz": "coterie.data.readers.npz:NPZ",
-        "csv": "coterie.data.readers.tables:CSV",
-        "parquet": "coterie.data.readers.tables:Parquet",
-        "texts": "coterie.data.readers.texts:Texts",
-        "image-folder": "coterie.data.readers.images:ImageFolder",
+        "digits": "coterie.data.sets.images:Digits",
+        "mnist": "coterie.data.sets.images:MNIST",
+        "fashion-mnist": "coterie.data.sets.images:FashionMNIST",
+        "emnist": "coterie.data.sets.images:EMNIST",
+        "cifar10": "coterie.data.sets.images:CIFAR10",
+        "cifar100": "coterie.data.sets.images:CIFAR100",
+        "medmnist": "coterie.data.sets.images:MedMNIST",
+        "femnist": "coterie.data.sets.leaf:FEMNIST",
+        "sent140": "coterie.data.sets.leaf:Sent140",
+        "uci-har": "coterie.data.sets.har:UCIHAR",
+        "synthetic": "coterie.data.sets.synthetic:Synthetic",
+        "synthetic-regression": "coterie.data.sets.synthetic:SyntheticRegression",
+        "npz": "coterie.data.npz:NPZ",
+        "csv": "coterie.data.table:CSV",
+        "parquet": "coterie.data.table:Parquet",
+        "texts": "coterie.data.texts:Texts",
+        "image-folder": "coterie.data.images:ImageFolder",
     },
     "a data set (a function, or a class whose objects can be called, that gives a Federation or a Dataset)",
 )
 PARTITIONS = Catalogue(
     "data.partition",
     {
-        "iid": "coterie.data.partitions.clientwise:IID",
-        "quantity": "coterie.data.partitions.clientwise:Quantity",
-        "dirichlet": "coterie.data.partitions.clientwise:Dirichlet",
-        "classes": "coterie.data.partitions.clientwise:Classes",
-        "power-law": "coterie.data.partitions.clientwise:PowerLaw",
-        "cluster-dirichlet": "coterie.data.partitions.clusterwise:ClusterDirichlet",
-        "cluster-classes": "coterie.data.partitions.clusterwise:ClusterClasses",
-        "pathological": "coterie.data.partitions.clusterwise:Pathological",
-        "rotated": "coterie.data.partitions.clusterwise:Rotated",
-        "shifted": "coterie.data.partitions.clusterwise:Shifted",
-        "swapped": "coterie.data.partitions.clusterwise:Swapped",
-        "rotated-classes": "coterie.data.partitions.clusterwise:RotatedClasses",
-        "hybrid": "coterie.data.partitions.clusterwise:Hybrid",
-        "corrupted": "coterie.data.partitions.appearance:Corrupted",
-        "rotated-by-label": "coterie.data.partitions.appearance:RotatedByLabel",
+        "iid": "coterie.data.partitions.by_client:IID",
+        "quantity": "coterie.data.partitions.by_client:Quantity",
+        "dirichlet": "coterie.data.partitions.by_client:Dirichlet",
+        "classes": "coterie.data.partitions.by_client:Classes",
+        "power-law": "coterie.data.partitions.by_client:PowerLaw",
+        "cluster-dirichlet": "coterie.data.partitions.by_cluster:ClusterDirichlet",
+        "cluster-classes": "coterie.data.partitions.by_cluster:ClusterClasses",
+        "pathological": "coterie.data.partitions.by_cluster:Pathological",
+        "rotated": "coterie.data.partitions.by_cluster:Rotated",
+        "shifted": "coterie.data.partitions.by_cluster:Shifted",
+        "swapped": "coterie.data.partitions.by_cluster:Swapped",
+        "rotated-classes": "coterie.data.partitions.by_cluster:RotatedClasses",
+        "hybrid": "coterie.data.partitions.by_cluster:Hybrid",
+        "corrupted": "coterie.data.partitions.by_cluster:Corrupted",
+        "rotated-by-label": "coterie.data.partitions.by_cluster:RotatedByLabel",
         "mixture": "coterie.data.partitions.mixture:Mixture",
-        "natural": "coterie.data.partitions.natural:Natural",
-        "subsample": "coterie.data.partitions.subsample:Subsample",
+        "natural": "coterie.data.partitions.by_client:Natural",
+        "subsample": "coterie.data.partitions.by_client:Subsample",
     },
     "a partition (a class whose objects, or a function whose result, spread a Dataset over clients)",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -57,8 +57,7 @@ def explain(error: ValidationError, prefix: str, kind: Any, *, named: bool = Tru
         key = ".".join([*([prefix] if prefix else []), *loc])
         if fault["type"] in UNKNOWN:
             keys = _keys(kind, loc[:-1]) + (["name"] if named and prefix and len(loc) == 1 else [])
-            inside = [f"{key}.{loc[-1]}" for key in keys if loc[-1] in _keys(kind, [*loc[:-1], key])]
-            said = f"unknown key. Did you mean '{inside[0]}'?" if inside else f"unknown key.{suggest(loc[-1], keys)}"
+            said = unknown_key(kind, loc[-1], keys, loc[:-1])
             said = _moved(kind, loc, fault["input"], prefix, named) or said
         elif fault["type"] == "missing":
             said = "required, but not given"
@@ -114,6 +113,15 @@ def _moved(kind: Any, loc: list[str], value: object, prefix: str, named: bool) -
 def _is_branch(part: str) -> bool:
     """pydantic names the member of a union it tried; a user never wrote that."""
     return part in ("int", "float", "str") or "[" in part or part.startswith("constrained")
+
+
+def unknown_key(kind: Any, key: str, keys: Sequence[str], path: Sequence[str] = (), prefix: str = "") -> str:
+    """What to write instead of a key: where another key has it inside, as the base of a method around one, that."""
+    try:
+        inside = [f"{prefix}{one}.{key}" for one in keys if key in _keys(kind, [*path, one])]
+    except (NameError, TypeError):  # a user's class whose annotations cannot be resolved
+        inside = []
+    return f"unknown key. Did you mean '{inside[0]}'?" if inside else f"unknown key.{suggest(key, keys)}"
 
 
 def _keys(kind: Any, path: list[str]) -> list[str]:

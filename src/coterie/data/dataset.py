@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coterie.core.settings import Kind, explained
-from coterie.data.domain import Domain
-from coterie.data.encoding import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
+from coterie.data.columns import Standardise, TablePlan, targets_to_be_standardised, to_be_standardised
+from coterie.data.federation import Domain
 from coterie.data.scale import Scale
 
 PER_SAMPLE = ("x", "y", "official", "client", "validation", "time")  # one entry for each sample

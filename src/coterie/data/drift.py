@@ -17,10 +17,8 @@ from pydantic import PositiveInt
 from coterie.core.errors import CoterieError
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import STRICT, ShareAboveZero, dataclass
-from coterie.data.course import Course
-from coterie.data.federation import Federation
-from coterie.data.ragged import Ragged
-from coterie.data.split_by_time import many_held
+from coterie.data.federation import Course, Federation, Ragged
+from coterie.data.partitions.dealing import many_held
 
 Ints = NDArray[np.int64]
 HELD_OUT = 0.2  # of a client's samples of one period, the latest

@@ -1,4 +1,4 @@
-"""From a data set and a partition to a Federation."""
+"""From a data set and a partition to a Federation, and each client's own validation samples."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from coterie.core.errors import CoterieError, suggest
 from coterie.core.registry import ANY_CODE, DATASETS, PARTITIONS
 from coterie.core.seeds import Purpose, generator
 from coterie.core.settings import explained_call
+from coterie.core.text import client_name
 from coterie.data.dataset import Dataset
 from coterie.data.drift import Drift
-from coterie.data.federation import Federation
-from coterie.data.partitions.natural import Natural
+from coterie.data.federation import Federation, Ragged
+from coterie.data.partitions.by_client import Natural
+from coterie.data.partitions.dealing import held_out, latest
 
 
 @runtime_checkable
@@ -46,9 +48,9 @@ def federate(
 ) -> Federation:
     """A federation of a data set, spread over clients.
 
-    data: a name (`coterie data list`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
-    partition: a name (`coterie partitions`) or an object such as coterie.data.Rotated(clients=400). None: one client
-    per owner, where the data says whose its samples are; generated data has clients of its own.
+    data: a name (`coterie list data`), an object such as coterie.data.MNIST(), or a Dataset (coterie.data.from_torch).
+    partition: a name (`coterie list partitions`) or an object such as coterie.data.Rotated(clients=400). None: one
+    client per owner, where the data says whose its samples are; generated data has clients of its own.
     drift: how the clients' data changes in the course of a run: coterie.data.Drift(kind="sudden", at=5), or its kind.
     """
     made = _federated(data, partition, seed)
@@ -137,3 +139,43 @@ def _of_samples(
     """What the partition says of each sample; where it says nothing, what the data set does, if all are its samples."""
     every = all(len(domain.y) == len(data.y) for domain in made.domains)
     return data.per_domain(known, len(made.domains)) if found is None and every else found
+
+
+def with_validation(federation: Federation, share: float, seed: int) -> Federation:
+    """The federation with validation samples taken from its clients' training samples; as it is where share is 0.
+
+    Where the data marks samples for validation (a split column with val), these; else this share of each client's
+    training samples, spread evenly over its labels, or its latest ones where it is tested on the latest. One sample
+    always stays to train on.
+    """
+    if not share or federation.val is not None:
+        return federation
+    if federation.course is not None:
+        held = federation.course.with_pool(lambda pool: with_validation(pool, share, seed)).federation()
+        return replace(held, note=federation.note)
+    owner, numbers = federation.train.owners(), federation.train.numbers.numpy()
+    if federation.marked is not None:
+        chosen = federation.marked[numbers]
+    elif federation.time is not None:
+        chosen = latest(owner, federation.time[numbers], len(federation), share)
+    else:
+        classes = federation.kind == "classification"
+        key = federation.labels(federation.train) if classes else np.zeros(len(owner), dtype=np.int64)
+        rng = generator(seed, Purpose.VALIDATION)
+        chosen = held_out(owner, key, len(federation), share, rng)
+    if not chosen.any():
+        raise CoterieError(
+            f"validation: {share:g} of the clients' training samples leaves none to validate on", code="data-split"
+        )
+    bare = np.flatnonzero(np.bincount(owner[~chosen], minlength=len(federation)) == 0)
+    if len(bare):
+        raise CoterieError(
+            f"validation: all training samples of {client_name(federation.names, int(bare[0]))} are marked for "
+            "validation; none is left to train on",
+            code="data-split",
+        )
+    return replace(
+        federation,
+        train=Ragged.by(owner[~chosen], numbers[~chosen], len(federation)),
+        val=Ragged.by(owner[chosen], numbers[chosen], len(federation)),
+    )

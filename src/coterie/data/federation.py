@@ -7,7 +7,9 @@ a million short index rows, not copies. What is hidden from methods (`truth`) is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -22,13 +24,272 @@ from coterie.core.model import channels_last
 from coterie.core.settings import Kind, explained, explained_call
 from coterie.core.tables import Roster, crisp, grouped
 from coterie.core.text import client_name, counted, end_to_end
-from coterie.data.course import Course, unchanging
-from coterie.data.domain import Domain, Fault, Samples
-from coterie.data.encoding import Preparation, Standardise, TablePlan, standard_scale
-from coterie.data.ragged import Ragged, joined_marks, spread
-from coterie.data.scale import Scale
-from coterie.data.table_columns import Categories, ColumnRules, Missing, listed
-from coterie.data.targets import TargetScale
+from coterie.data.columns import (
+    Categories,
+    ColumnRules,
+    Missing,
+    Preparation,
+    Standardise,
+    TablePlan,
+    TableScale,
+    listed,
+    standard_scale,
+)
+from coterie.data.scale import Scale, TargetScale
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Lists of sample numbers, one per client, end to end."""
+
+    numbers: Tensor  # (total,)
+    ends: Tensor  # (clients + 1,), first 0
+
+    @staticmethod
+    def of(rows: Sequence[ArrayLike]) -> Ragged:
+        """From one list of numbers per client."""
+        arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+        ends = np.concatenate([[0], np.cumsum([len(a) for a in arrays])])
+        numbers = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
+        return Ragged(torch.from_numpy(numbers), torch.from_numpy(ends.astype(np.int64)))
+
+    @staticmethod
+    def by(owner: NDArray[np.int64], numbers: NDArray[np.int64], clients: int) -> Ragged:
+        """From the owner of each number; in a client's row the numbers keep their order."""
+        order = np.argsort(owner, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=clients))])
+        return Ragged(torch.from_numpy(numbers[order]), torch.from_numpy(ends.astype(np.int64)))
+
+    def owners(self) -> NDArray[np.int64]:
+        """The client of each number."""
+        return np.repeat(np.arange(len(self)), self.lengths.numpy())
+
+    def take(self, clients: ArrayLike) -> Ragged:
+        """The rows of these clients, in this order; a client may come twice."""
+        return Ragged.of([self.row(int(c)).numpy() for c in np.asarray(clients)])
+
+    @staticmethod
+    def join(parts: Sequence[Ragged], starts: Sequence[int] | NDArray[np.int64]) -> Ragged:
+        """The rows of all parts; the numbers of a part begin at its start."""
+        numbers = torch.cat([rows.numbers + int(start) for rows, start in zip(parts, starts, strict=False)])
+        lengths = torch.cat([rows.lengths for rows in parts])
+        return Ragged(numbers, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
+
+    def checksum(self, crc: int) -> int:
+        """Of all numbers, and of the row each belongs to."""
+        for numbers in (self.numbers, self.ends):
+            crc = zlib.crc32(numbers.contiguous().numpy().data, crc)
+        return crc
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def row(self, client: int) -> Tensor:
+        """The sample numbers of a client."""
+        return self.numbers[self.ends[client] : self.ends[client + 1]]
+
+    @property
+    def lengths(self) -> Tensor:
+        """How many samples each client has."""
+        return self.ends.diff()
+
+
+def spread(counts: NDArray[np.int64]) -> str:
+    """The range of counts in words: "5 each", or "min/median/max 5/6/8"."""
+    low, middle, high = int(counts.min()), int(np.median(counts)), int(counts.max())
+    return f"{low:,} each" if low == high else f"min/median/max {low:,}/{middle:,}/{high:,}"
+
+
+def joined_marks(
+    parts: Sequence[NDArray[np.bool_] | None], starts: Sequence[int] | NDArray[np.int64]
+) -> NDArray[np.bool_] | None:
+    """The marks of samples end to end, part by part; None where no part has any. Part i begins at starts[i]."""
+    if all(part is None for part in parts):
+        return None
+    lengths = np.diff(np.asarray(starts))
+    return np.concatenate(
+        [np.zeros(n, dtype=bool) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+    )
+
+
+Samples: TypeAlias = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with some samples: NaN or Inf in x or y, or a label outside 0..outputs-1."""
+
+    what: Literal["x", "y", "label"]
+    outputs: int
+    text: str
+
+    def is_in(self, x: Tensor, y: Tensor) -> bool:
+        """Whether these samples, as a client sees them, have it."""
+        if self.what == "label":
+            return bool(((y < 0) | (y >= self.outputs)).any())
+        return not bool((x if self.what == "x" else y).isfinite().all())
+
+
+@explained
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """A table of samples, seen through a scale, a quarter turn or a change of labels."""
+
+    x: Tensor  # (n, ...) as stored: bytes, half precision, ...
+    y: Tensor  # (n,) int64 labels, or (n, outputs) targets
+    scale: Scale | None = Scale()  # None: as they are (the numbers of words)
+    turns: int = 0  # quarter turns counter-clockwise over the last two axes
+    relabel: Tensor | None = None  # new label of each old one
+    target: TargetScale | None = None  # how targets of a regression are standardised; None: they are learnt as stored
+
+    def take(self, rows: Tensor) -> Samples:
+        """These samples, as the clients of this domain see them."""
+        x, y = self.x[rows], self.y[rows]
+        early = self.scale is None or self.scale.uniform  # then it may be turned first, while it is small
+        x = self._turned(x) if early else x
+        x = self.inputs(channels_last(x))
+        x = x if early else self._turned(x)
+        if self.target is not None:
+            return x, self.target(y)
+        return x, y if self.relabel is None else self.relabel[y]
+
+    def _turned(self, x: Tensor) -> Tensor:
+        return torch.rot90(x, self.turns, (-2, -1)) if self.turns % 4 else x
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """What a network is given for samples as stored (not turned)."""
+        return x if self.scale is None else self.scale(x)
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """The labels of these samples, as the clients of this domain see them."""
+        return self.y[rows] if self.relabel is None else self.relabel[self.y[rows]]
+
+    def faults(self, kind: Kind, outputs: int) -> Iterator[Fault]:
+        """What is wrong with the stored samples."""
+        if self.x.is_floating_point() and not bool(self._finite().all()):
+            yield Fault("x", outputs, "has NaN or Inf in its inputs; clean or drop those samples")
+        if self.y.is_floating_point() and not bool(self.y.isfinite().all()):
+            yield Fault("y", outputs, "has NaN or Inf in its targets; clean or drop those samples")
+        if kind == "classification" and len(self.y):
+            labels = self.y if self.relabel is None else self.relabel[self.y]
+            low, high = int(labels.min()), int(labels.max())
+            if low < 0 or high >= outputs:
+                from_one = ". Do yours start at 1? Subtract 1." if low == 1 and high == outputs else ""
+                text = f"has a label outside 0..{outputs - 1}; raise `outputs` or map the labels{from_one}"
+                yield Fault("label", outputs, text)
+
+    def _finite(self) -> Tensor:
+        """Of each stored number whether it is one; holes in a table are no fault where they are filled in."""
+        filled = self.scale.filled if isinstance(self.scale, TableScale) else False
+        return self.x.isfinite() | (self.x.isnan() & filled)
+
+    def checksum(self, crc: int) -> int:
+        """Of all samples and how they are seen."""
+        crc = zlib.crc32(f"{self.turns} {self.relabel}".encode(), crc)
+        crc = zlib.crc32(b"" if self.scale is None else self.scale.bytes(), crc)
+        crc = zlib.crc32(b"" if self.target is None else self.target.bytes(), crc)
+        for table in (self.x, self.y):
+            crc = zlib.crc32(table.contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
+        return crc
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """When the clients' data changes, and which rows of the pool are theirs from then on."""
+
+    pool: Federation  # its hidden clusters are those of its rows
+    starts: tuple[int, ...]  # the first round of each phase, from 0; the first is 0
+    rows: NDArray[np.int64]  # (phases, N)
+    names: tuple[str, ...] | None = None  # of the clients
+    groups: tuple[str | None, ...] | None = None  # of the clients, as the user names them
+
+    def phase(self, round: int) -> int:
+        """The number of the phase that a round belongs to."""
+        return max(bisect_right(self.starts, round) - 1, 0)
+
+    @cached_property
+    def phases(self) -> tuple[Federation, ...]:
+        """The clients as they are in each phase. Their hidden clusters have the same numbers in all of them."""
+        pool = replace(self.pool, names=None, groups=None)
+        if pool.truth is not None:
+            pool = replace(pool, truth=np.unique(pool.truth, return_inverse=True)[1].astype(np.int64))
+        return tuple(replace(pool.take(rows), names=self.names, groups=self.groups) for rows in self.rows)
+
+    def drifted(self, phase: int) -> NDArray[np.bool_]:
+        """(N,) whose data is not what it was in the phase before."""
+        return np.asarray(self.rows[phase] != self.rows[max(phase - 1, 0)])
+
+    def of(self, clients: NDArray[np.int64]) -> Course:
+        """The course of these clients."""
+        names = None if self.names is None else tuple(self.names[c] for c in clients)
+        groups = None if self.groups is None else tuple(self.groups[c] for c in clients)
+        return replace(self, rows=self.rows[:, clients], names=names, groups=groups)
+
+    def with_pool(self, change: Callable[[Federation], Federation]) -> Course:
+        """The same course over a pool that has been changed without changing its rows' places."""
+        return replace(self, pool=change(self.pool))
+
+    def federation(self, note: str = "") -> Federation:
+        """The clients as they are in the first phase, with the others behind it."""
+        first = self.phases[0]
+        return replace(first, course=self, note=", ".join(part for part in (first.note, note) if part))
+
+    def checksum(self, crc: int) -> int:
+        """Of who has what, and when."""
+        for part in (np.asarray(self.starts, dtype=np.int64), self.rows):
+            crc = zlib.crc32(np.ascontiguousarray(part).data, crc)
+        for rows in (self.pool.train, self.pool.test):
+            crc = rows.checksum(crc)
+        return crc
+
+    def describe(self) -> str:
+        """In a few words: when it changes, and for how many clients."""
+        moved = [int(self.drifted(p).sum()) for p in range(1, len(self.starts))]
+        when = ", ".join(
+            f"round {start + 1} ({many} clients)" for start, many in zip(self.starts[1:], moved, strict=True)
+        )
+        return f"data changes in {when}" if moved else "data never changes"
+
+
+def unchanging(data: Federation, what: str) -> None:
+    """Refuse what is not possible with data that changes by round."""
+    if data.course is not None:
+        raise CoterieError(
+            f"{what}: not possible with data that changes by round (data.drift); leave one of the two out",
+            code="config-conflict",
+        )
+
+
+def changing(
+    pool: Federation, schedule: Mapping[int, ArrayLike], *, names: Sequence[str] | None = None, note: str = ""
+) -> Federation:
+    """Clients whose data changes by round: schedule[r] says, from round r on, which row of the pool each client has.
+
+    Rounds count from 1, and round 1 must be there. The pool is a federation, one row for everything that some client
+    may have; its `truth` is the hidden cluster of each row.
+    """
+    starts = sorted(schedule)
+    if not starts or starts[0] != 1:
+        raise CoterieError(
+            f"drift: the schedule begins with round {starts[0] if starts else '(none)'}; say what clients have from "
+            "round 1 on",
+            code="drift-invalid",
+        )
+    rows = [np.asarray(schedule[start], dtype=np.int64) for start in starts]
+    if len({row.shape for row in rows}) > 1 or rows[0].ndim != 1 or not len(rows[0]):
+        raise CoterieError(
+            "drift: every round of the schedule needs one row of the pool for each client", code="drift-invalid"
+        )
+    matrix = np.stack(rows)
+    if matrix.min() < 0 or matrix.max() >= len(pool):
+        raise CoterieError(
+            f"drift: the pool has the rows 0..{len(pool) - 1}; the schedule names {matrix.min()}..{matrix.max()}",
+            code="drift-invalid",
+        )
+    course = Course(pool, tuple(start - 1 for start in starts), matrix, None if names is None else tuple(names))
+    return course.federation(note)
+
 
 UNSEEN = "values without an input, so that all are 0"  # begins a remark
 
@@ -293,7 +554,7 @@ class Federation:
         names (they may stand for words), and targets that are labels written as floats.
         missing, categories, leave_out, time: as in `coterie.data.CSV`. groups: of clients, for `given` (None: unknown).
         """
-        from coterie.data.arrays import from_arrays
+        from coterie.data.clients import from_arrays
 
         rules = ColumnRules(missing, categories, leave_out)  # type: ignore[arg-type]  # pydantic makes a tuple of it
         return from_arrays(

@@ -20,9 +20,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.tables import Roster, crisp, grouped
-from coterie.data.course import unchanging
-from coterie.data.federation import ClientData, Federation
-from coterie.data.ragged import Ragged
+from coterie.data.federation import ClientData, Federation, Ragged, unchanging
 
 _FORM = re.compile(r"data ([0-9a-f]{16}) without clients ([0-9, ]+)")
 Value = TypeVar("Value")

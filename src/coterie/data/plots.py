@@ -52,7 +52,7 @@ def draw(federation: Federation, directory: Path, stem: str = "data") -> list[Pa
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Drawn:
     """The clients that are drawn, and where one cluster ends and the next begins."""
 
     clients: NDArray[np.int64]
@@ -64,7 +64,7 @@ class Row:
         return [] if self.cluster is None else (np.flatnonzero(np.diff(self.cluster)) + 1).tolist()
 
 
-def _row(federation: Federation, many: int) -> Row:
+def _row(federation: Federation, many: int) -> Drawn:
     """Clients cluster by cluster, or by mixture; of too many, every so many-th."""
     order = np.arange(len(federation))
     if federation.truth is not None:
@@ -74,7 +74,7 @@ def _row(federation: Federation, many: int) -> Row:
         most = mixed.argmax(1) if mixed.shape[1] > 2 else np.zeros(len(mixed))
         order = np.lexsort((-mixed[np.arange(len(mixed)), most.astype(int)], most))
     chosen = order[np.linspace(0, len(order) - 1, min(many, len(order))).round().astype(int)]
-    return Row(chosen, None if federation.truth is None else federation.truth[chosen])
+    return Drawn(chosen, None if federation.truth is None else federation.truth[chosen])
 
 
 def colours(many: int) -> list[Any]:

@@ -10,9 +10,7 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError
 from coterie.core.seeds import Purpose, generator
-from coterie.data.domain import Domain
-from coterie.data.federation import Federation
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Domain, Federation, Ragged
 
 PATCH = 3  # rows and columns of an image, or last numbers of a vector, that the trigger covers
 STAMPED = 0.5  # share of a hostile client's training samples that a backdoor changes

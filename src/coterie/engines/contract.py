@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Evaluate, Evaluated, Fit, Fitted, Reply, Score, Scored, Task
 from coterie.core.text import client_name
 
+# A step of training; newcomers take their places; scores; a look that is neither (a search for a learning rate).
+Kind: TypeAlias = Literal["train", "admit", "evaluate", "probe"]
+
 
 @dataclass(frozen=True, eq=False)
 class Visit:
@@ -30,7 +33,12 @@ class Visit:
     tasks: tuple[Task, ...]
     ids: Tensor  # ascending
     moment: Moment
-    keep: bool = True  # False: clients forget what this visit would have them keep (an evaluation, not a step)
+    kind: Kind = "train"
+
+    @property
+    def keep(self) -> bool:
+        """Whether clients keep what this visit would have them keep; only training changes what they have."""
+        return self.kind == "train"
 
     def tasks_for(self, client: int) -> tuple[Task | None, ...]:
         """The tasks for this client: None where a task is not for it."""
@@ -53,6 +61,7 @@ class Missing:
     client: int
     reason: str
     name: str | None = None  # where clients have names; given by `RoundAsk`, which knows them
+    rejected: bool = False  # its answer was not accepted
 
     @property
     def who(self) -> str:
@@ -65,12 +74,22 @@ class Missing:
         return NOT_FINITE in self.reason
 
 
+def named(missing: Missing, names: Sequence[str] | None) -> Missing:
+    """With the client's name, where clients have names (by id)."""
+    return (
+        missing
+        if names is None or missing.client >= len(names)
+        else dataclasses.replace(missing, name=names[missing.client])
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of a visit: a reply per task, and the clients that are missing from all of them."""
 
     replies: tuple[Reply, ...]
     missing: tuple[Missing, ...]
+    sealed: bool = False  # only the method sees the replies: single answers must not show, nor whether there are any
 
 
 class Engine(Protocol):

@@ -10,6 +10,8 @@ clients train alone for as long as `warmup` rounds would take, the base clusters
 rounds start from the cluster models, as in Algorithm 1 (the paper's 100 rounds with 30 of local warm-up are 70 here).
 Eq. 4 and 13 scale the client's gradient by n_i/n, which would freeze it: the plain gradient is used, as in the
 authors' code (all of it: `papers/methods/cam.py`). So is the mean per cluster; `cluster_update="eq6"` is as printed.
+IFCA-CAM, FeSEM-CAM and WeCFL-CAM are the paper's; `cam` wraps any other method: method.name=cam method.base.name=clove.
+FeSEM-CAM weighs k-means by n_i (Eq. 10-11); the authors' code does not (base.kmeans_weights: equal).
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ from coterie.methods.wecfl import WeCFL
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class References:
-    """Models that the base measures updates from, and Theta_g when each was first used so (see `measured_from`)."""
+    """Models that the base measures updates from, and Theta_g when each was first used so (see `measured_from`).
+
+    FedGroup's first updates, StoCFL's representations and the splits of CFL are measured from a model of an earlier
+    round: with Theta_g as it was in that round, so that those of different rounds are comparable.
+    """
 
     models: Tensor  # (r, P)
     shared: Tensor  # (r, P)

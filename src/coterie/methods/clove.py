@@ -9,9 +9,11 @@ IFCA sends a client to its own least loss. Here a whole cluster moves together a
 model does not attract everyone.
 The server sees K losses per client and round, and per cluster needs the mean of the models only. Two visits per round.
 
-The paper clusters the clients of a round. Here those who are absent count with the losses they sent last: of a few
-clients alone, k-means would make K clusters whatever they are, and a client first met late finds the clusters there.
-`root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector.
+The clients of a round are clustered, as in the paper. `clustered="known"` clusters those who are absent as well, by the
+losses they sent last: these grow stale while models improve (a quarter of 80 clients, shifted digits, 40 rounds, seeds
+0-2: ARI 0.67, 0.66 and 1.0, against 1.0 each).
+`root` takes square roots of the losses, as the paper's theory does. A newcomer joins the nearest mean loss vector, of
+the round in which each cluster last had members.
 In the authors' code, not in this: random clusters in the first round, and the end of steps 1 to 3 once clusters are
 stable. K unknown: `k=auto`, not the paper's silhouettes in every round. No cell of its tables is claimed: they were not
 at hand, and a part of its ways to deal samples is not in this library.
@@ -20,15 +22,14 @@ at hand, and a part of its ways to deal samples is not in this library.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, weigh
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
-from coterie.clustering.labels import cheapest_names
+from coterie.clustering.kmeans import centroids, cheapest_names, fresh_kmeans, nearest
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import Pick
@@ -44,12 +45,23 @@ from coterie.methods.k import ClusterCount, K
 class LossClusters(Clusters):
     """Clusters, and the loss vectors they were made of."""
 
-    losses: ByClient  # (n, K) as each client sent them last
+    losses: ByClient  # (n, K) as each of these clients sent them last
 
     def places(self) -> Tensor:
         """The mean loss vector of each cluster (K, K); infinitely far where there is none."""
         ids, k = self.losses.ids, len(self.centers)
         return centroids(self.losses.values, self.labels.at(ids), torch.ones(len(ids)), torch.full((k, k), torch.inf))
+
+    def clustered(self, ids: Tensor, losses: Tensor, rng: np.random.Generator) -> LossClusters:
+        """Steps 2 and 3: these clients in the clusters of their losses (n, K), each of which has one model."""
+        labels = fresh_kmeans(losses, len(self.centers), torch.ones(len(ids)).double(), rng)
+        return assigned(self, ids, cheapest_names(labels, losses))
+
+    def without_stale(self, now: Tensor) -> LossClusters:
+        """Clusters of these clients are where these clients say, not where others of them were."""
+        renewed = torch.isin(self.labels.at(self.losses.ids), self.labels.at(now))
+        kept = self.losses.ids[~renewed | torch.isin(self.losses.ids, now)]
+        return dataclasses.replace(self, losses=self.losses.only(kept))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -58,11 +70,18 @@ class CLoVE:
 
     paper: ClassVar[str] = "Bhatia et al. 2026, arXiv:2506.22427"
     releases: ClassVar[Releases | str] = "every client sends its losses under all models, in every round"
+    later: ClassVar[dict[str, Any]] = {"clustered": "known"}
 
     k: ClusterCount = 4
     local: Local = Local()
     weights: Weighting = "size"
     root: bool = False  # cluster the square roots of the losses
+    clustered: Literal["cohort", "known"] = "cohort"  # known: those who are absent too, by the losses they sent last
+
+    @property
+    def revision(self) -> int:
+        """1: a round's clients are clustered."""
+        return int(self.clustered == "cohort")
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> LossClusters:
         """K independent random models."""
@@ -75,18 +94,18 @@ class CLoVE:
         if len(state.centers) == 1:
             ids, state = cohort.ids, assigned(state, cohort.ids, torch.zeros_like(cohort.ids))
         else:
-            ids, state = self.clustered(state, cohort, ask)
+            ids, state = self.cluster(state, cohort, ask)
         reply = ask(Fit(Pick(state.centers, state.labels.only(ids)), local=self.local, on=ids))
         return averaged(state, reply, reply.chosen, weigh(reply, self.weights))
 
-    def clustered(self, state: LossClusters, cohort: Cohort, ask: Ask) -> tuple[Tensor, LossClusters]:
-        """Steps 1 to 3 for everyone who is there: the clients that answered now, and the new clusters."""
+    def cluster(self, state: LossClusters, cohort: Cohort, ask: Ask) -> tuple[Tensor, LossClusters]:
+        """Steps 1 to 3: the clients that answered now, and the new clusters."""
         new = self.vectors(state.centers, cohort.ids, ask)
-        losses = state.losses.put(new.ids, new.values)
-        there = losses.only(cohort.roster.ids)
-        labels = fresh_kmeans(there.values, len(state.centers), torch.ones(len(there.ids)).double(), cohort.rng)
-        labels = cheapest_names(labels, there.values)
-        return new.ids, assigned(dataclasses.replace(state, losses=losses), there.ids, labels)
+        state = dataclasses.replace(state, losses=state.losses.put(new.ids, new.values))
+        if self.clustered == "known":
+            there = state.losses.only(cohort.roster.ids)
+            return new.ids, state.clustered(there.ids, there.values, cohort.rng)
+        return new.ids, state.clustered(new.ids, new.values, cohort.rng).without_stale(new.ids)
 
     def vectors(self, models: Tensor, ids: Tensor, ask: Ask) -> ByClient:
         """The loss vectors (n, K) of those of these clients that answer."""

@@ -5,8 +5,9 @@ upper level that trains one model per group. FeSEM is (all, euclidean, kmeans, e
 euclidean, kmeans, size, every); FL+HC is (update, euclidean, agglomerative, size, once); FedGroup's grouping is
 (update, edc, kmeans, equal, once); StoCFL's is (gradient, cosine, merge); IFCA's is (losses, argmin).
 The server sees representations and means of models. Newcomers join the nearest mean representation, or by loss.
-`when: drift` clusters once; then clients whose data has changed, by their losses and by two halves of it, move to the
-model that fits, anew where none does.
+`when: drift` clusters once; then clients whose data has changed (see `drift_alarm`) move to the model that fits, anew
+where none does. A client's two halves are measured from the first model at its first visit after the clustering, and
+again where its loss has risen a little: has its data changed since (see `clustering.halves`)?
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.halves_in_time import has_changed
-from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest
-from coterie.clustering.labels import renumber
+from coterie.clustering.halves import has_changed
+from coterie.clustering.kmeans import centroids, fresh_kmeans, nearest, renumber
 from coterie.clustering.linkage import Linkage, agglomerate, greedy_merge, split_all
 from coterie.clustering.similarity import cosines, distances, edc_features, madc
 from coterie.core.errors import NoAnswerError
@@ -49,7 +49,7 @@ class Kit(Clusters):
     anchor: Tensor  # (P,) where gradients are taken
     unchanged: int  # clusterings in a row
     done: bool  # no more clustering
-    last: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))  # see `composed_drift`
+    last: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))  # see `drift_alarm`
     worst: float = 0.0  # the highest mean loss of a round since the clustering
     alarmed: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     looks: ByClient = dataclasses.field(default_factory=lambda: ByClient.empty(torch.float32))
@@ -98,6 +98,150 @@ class Represented:
         return Represented(self.ids[both], self.points[both])
 
 
+@dataclass(frozen=True, config=STRICT)
+class Composed:
+    """Your own clustered method: representation x distance x clustering x weights x when."""
+
+    paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (section 5)"
+
+    distance: Literal["euclidean", "cosine", "edc", "madc"] = "euclidean"
+    clustering: Literal["kmeans", "agglomerative", "merge", "bipartition", "argmin"] = "kmeans"
+    k: ClusterCount = 4
+    threshold: float | None = None  # agglomerative: a distance; merge, bipartition: a cosine
+    linkage: Linkage = "complete"
+    representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
+    clustering_weights: Weighting = "size"
+    weights: Weighting = "size"
+    when: Literal["every", "once", "stable", "drift"] = "every"  # drift: see above
+    patience: PositiveInt = 3  # "stable": clusterings without a change before they end
+    first: NonNegativeInt = 0  # rounds of FedAvg before the first clustering
+    local: Local = Local()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Composed:
+        if self.by_cosine and self.threshold is None:
+            raise ValueError(
+                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are similar"
+            )
+        if self.by_cosine and self.distance not in ("cosine", "euclidean"):
+            raise ValueError(f"clustering '{self.clustering}' uses cosines; distance '{self.distance}' does not apply")
+        if self.distance == "madc" and self.clustering != "agglomerative":
+            raise ValueError("distance 'madc' is a matrix, not coordinates: use clustering 'agglomerative'")
+        if self.linkage == "ward" and self.distance != "euclidean":
+            raise ValueError("linkage 'ward' is defined for distance 'euclidean' only")
+        if self.clustering == "argmin" and self.representation != "losses":
+            raise ValueError("clustering 'argmin' is that of the least loss: use representation 'losses'")
+        return self
+
+    @property
+    def by_cosine(self) -> bool:
+        """Whether the clustering uses cosines only."""
+        return self.clustering in ("merge", "bipartition")
+
+    @property
+    def limit(self) -> int | None:
+        """The most clusters there can be, where that is given."""
+        by_number = self.clustering == "kmeans" or (self.clustering == "agglomerative" and self.threshold is None)
+        return self.k if by_number and isinstance(self.k, int) else None
+
+    @property
+    def by_loss(self) -> bool:
+        """Whether a newcomer joins the center of least loss."""
+        return self.clustering == "argmin" or self.representation not in ("gradient", "losses")
+
+    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Kit:
+        """One common start, or K random models to be chosen from by loss."""
+        K(self.k).check(roster)
+        match self.representation:
+            case "losses":
+                return Kit.fresh(K(self.k).random_models(model, roster, rng), model.part("all"))
+            case "update" | "gradient":
+                return Kit.fresh(model.init(rng)[None], model.part("all"))
+            case part:
+                return Kit.fresh(model.init(rng)[None], model.part(part))
+
+    def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
+        """Represent and cluster, where it is time to; train; average what is together."""
+        by_number = self.representation != "losses" and not self.by_cosine and self.threshold is None
+        if self.k == "auto" and by_number and cohort.round >= self.first:
+            k = K(self.k).settled(state, self.local, cohort, ask)
+            return dataclasses.replace(self, k=k).round(state, cohort, ask)
+        enough = self.when == "every" or not K(self.k).too_few(cohort)
+        clustering = enough and not state.done and cohort.round >= self.first
+        if self.representation == "losses":
+            state = K(self.k).chosen(state, self.local, cohort, ask)
+        early = self.early(state, ask) if clustering else None
+        if not clustering or self.by_loss:
+            state = admitted(self, state, cohort, ask)
+        start, on = state.start(cohort.ids), None
+        if early is not None and self.representation == "losses":
+            start, on = state.of_least_loss(early, anew=self.clustering == "argmin"), early.ids
+        reply = ask(Fit(start, local=self.local, on=on))
+        if clustering:
+            late = state.models(reply, since=start if self.representation == "update" else None)
+            state = self.regroup(state, early or late, reply, cohort)
+        if self.when == "drift":
+            state, here = followed(state, reply, self.local, cohort, ask)
+            return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
+        return averaged_by_place(state, reply, weigh(reply, self.weights))
+
+    def early(self, state: Kit, ask: Ask, on: Tensor | None = None) -> Represented | None:
+        """Representations that do not come out of training."""
+        if self.representation == "losses":
+            return state.losses(ask, on)
+        return state.gradients(ask, on) if self.representation == "gradient" else None
+
+    def regroup(self, state: Kit, found: Represented, reply: Fitted, cohort: Cohort) -> Kit:
+        """New clusters under old numbers where they overlap."""
+        found = found.of(reply.ids)
+        if len(found.ids) < (1 if self.when == "every" else self.limit or 1):  # too few for what may be the last time
+            return state
+        weights = weigh(reply, self.clustering_weights)[torch.isin(reply.ids, found.ids)]
+        labels = self.cluster(found.points, weights, cohort)
+        if self.clustering != "argmin":  # a row of least loss has its number already
+            labels = overlapping(state, found, labels, weights, self.limit)
+        state = regrouped(state, found, labels, weights, self.limit)
+        done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
+        return dataclasses.replace(state, done=done)
+
+    def cluster(self, points: Tensor, weights: Tensor, cohort: Cohort) -> Tensor:
+        """Labels (n,) by the chosen distance and clustering."""
+        if self.clustering == "argmin":
+            return points.argmin(1)
+        if self.clustering == "merge":
+            return greedy_merge(cosines(points), self.threshold or 0.0)
+        if self.clustering == "bipartition":
+            return split_all(cosines(points), self.threshold or 0.0)
+        fixed = self.threshold is not None and self.clustering == "agglomerative"
+        unit = functional.normalize(points) if self.distance != "euclidean" else points
+        k = 1 if fixed else K(self.k).of(unit, weights, cohort)
+        if self.clustering == "kmeans":
+            return fresh_kmeans(edc_features(points, k) if self.distance == "edc" else unit, k, weights, cohort.rng)
+        match self.distance:
+            case "madc":
+                matrix = madc(points)
+            case "edc":
+                matrix = distances(edc_features(points, k if not fixed else len(points)), "euclidean")
+            case "cosine" | "euclidean":
+                matrix = distances(points, self.distance)
+        return agglomerate(matrix, k=k, threshold=self.threshold if fixed else None, linkage=self.linkage)
+
+    def predictor(self, state: Kit) -> Evaluate:
+        """A client predicts with its cluster's model (before the first clustering: with the one there is)."""
+        return state.predictor() if state.means.numel() else Evaluate((All(state.centers[0]),))
+
+    def admit(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
+        """A newcomer joins the nearest mean representation, or the center of least loss."""
+        unmet = state.unmet(cohort.ids)
+        if not len(unmet) or not state.means.numel():
+            return state
+        if self.by_loss or (found := self.early(state, ask, unmet)) is None:
+            return joined_by_loss(state, unmet, ask)
+        if self.distance != "euclidean" or self.by_cosine:
+            return by_angle(state, found.ids, found.points, state.means, ask)
+        return assigned(state, found.ids, nearest(found.points, state.means))
+
+
 def overlapping(state: Kit, found: Represented, labels: Tensor, weights: Tensor, limit: int | None) -> Tensor:
     """The labels of new clusters, renumbered to overlap most with the old ones; others get new numbers."""
     if not len(state.labels.ids):
@@ -131,107 +275,6 @@ def averaged_by_place(state: Kit, reply: Fitted, weights: Tensor) -> Kit:
         return averaged(state, reply, torch.zeros_like(reply.ids), weights)
     placed = state.labels.has(reply.ids)
     return averaged(state, reply, state.labels.at(reply.ids, default=0), weights * placed)
-
-
-@dataclass(frozen=True, config=STRICT)
-class LowerLevel:
-    """A distance, a clustering, and how many clusters it makes."""
-
-    distance: Literal["euclidean", "cosine", "edc", "madc"] = "euclidean"
-    clustering: Literal["kmeans", "agglomerative", "merge", "bipartition", "argmin"] = "kmeans"
-    k: ClusterCount = 4
-    threshold: float | None = None  # agglomerative: a distance; merge, bipartition: a cosine
-    linkage: Linkage = "complete"
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> LowerLevel:
-        if self.by_cosine and self.threshold is None:
-            raise ValueError(
-                f"clustering '{self.clustering}' needs a threshold: the cosine above which clients are similar"
-            )
-        if self.by_cosine and self.distance not in ("cosine", "euclidean"):
-            raise ValueError(f"clustering '{self.clustering}' uses cosines; distance '{self.distance}' does not apply")
-        if self.distance == "madc" and self.clustering != "agglomerative":
-            raise ValueError("distance 'madc' is a matrix, not coordinates: use clustering 'agglomerative'")
-        if self.linkage == "ward" and self.distance != "euclidean":
-            raise ValueError("linkage 'ward' is defined for distance 'euclidean' only")
-        return self
-
-    @property
-    def by_cosine(self) -> bool:
-        """Whether the clustering uses cosines only."""
-        return self.clustering in ("merge", "bipartition")
-
-    @property
-    def limit(self) -> int | None:
-        """The most clusters there can be, where that is given."""
-        by_number = self.clustering == "kmeans" or (self.clustering == "agglomerative" and self.threshold is None)
-        return self.k if by_number and isinstance(self.k, int) else None
-
-    def cluster(self, points: Tensor, weights: Tensor, cohort: Cohort) -> Tensor:
-        """Labels (n,) by the chosen distance and clustering."""
-        if self.clustering == "argmin":
-            return points.argmin(1)
-        if self.clustering == "merge":
-            return greedy_merge(cosines(points), self.threshold or 0.0)
-        if self.clustering == "bipartition":
-            return split_all(cosines(points), self.threshold or 0.0)
-        fixed = self.threshold is not None and self.clustering == "agglomerative"
-        unit = functional.normalize(points) if self.distance != "euclidean" else points
-        k = 1 if fixed else K(self.k).of(unit, weights, cohort)
-        if self.clustering == "kmeans":
-            return fresh_kmeans(edc_features(points, k) if self.distance == "edc" else unit, k, weights, cohort.rng)
-        match self.distance:
-            case "madc":
-                matrix = madc(points)
-            case "edc":
-                matrix = distances(edc_features(points, k if not fixed else len(points)), "euclidean")
-            case "cosine" | "euclidean":
-                matrix = distances(points, self.distance)
-        return agglomerate(matrix, k=k, threshold=self.threshold if fixed else None, linkage=self.linkage)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Grouping(LowerLevel):
-    """A representation, weights, and when to cluster, beside the lower level's distance and clustering."""
-
-    representation: Part | Literal["update", "gradient", "losses"] = "all"  # a part of the model, or what it says
-    clustering_weights: Weighting = "size"
-    weights: Weighting = "size"
-    when: Literal["every", "once", "stable", "drift"] = "every"  # drift: see `composed_drift`
-    patience: PositiveInt = 3  # "stable": clusterings without a change before they end
-    first: NonNegativeInt = 0  # rounds of FedAvg before the first clustering
-    local: Local = Local()
-
-    @model_validator(mode="after")
-    def _can_be_chosen_by(self) -> Grouping:
-        if self.clustering == "argmin" and self.representation != "losses":
-            raise ValueError("clustering 'argmin' is that of the least loss: use representation 'losses'")
-        return self
-
-    @property
-    def by_loss(self) -> bool:
-        """Whether a newcomer joins the center of least loss."""
-        return self.clustering == "argmin" or self.representation not in ("gradient", "losses")
-
-    def early(self, state: Kit, ask: Ask, on: Tensor | None = None) -> Represented | None:
-        """Representations that do not come out of training."""
-        if self.representation == "losses":
-            return state.losses(ask, on)
-        return state.gradients(ask, on) if self.representation == "gradient" else None
-
-    def regroup(self, state: Kit, found: Represented, reply: Fitted, cohort: Cohort) -> Kit:
-        """New clusters under old numbers where they overlap."""
-        found = found.of(reply.ids)
-        if len(found.ids) < (1 if self.when == "every" else self.limit or 1):  # too few for what may be the last time
-            return state
-        weights = weigh(reply, self.clustering_weights)[torch.isin(reply.ids, found.ids)]
-        labels = self.cluster(found.points, weights, cohort)
-        if self.clustering != "argmin":  # a row of least loss has its number already
-            labels = overlapping(state, found, labels, weights, self.limit)
-        state = regrouped(state, found, labels, weights, self.limit)
-        done = self.when in ("once", "drift") or (self.when == "stable" and state.unchanged >= self.patience)
-        return dataclasses.replace(state, done=done)
 
 
 def looked(state: Kit, ids: Tensor, local: Local, ask: Ask) -> ByClient:
@@ -295,62 +338,3 @@ def followed(state: Kit, reply: Fitted, local: Local, cohort: Cohort, ask: Ask) 
         looks=kept.put(fresh.ids, fresh.values),
     )
     return state, here & ~torch.isin(reply.ids, moved.ids)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Composed(Grouping):
-    """Your own clustered method: representation x distance x clustering x weights x when."""
-
-    paper: ClassVar[str] = "Ma et al. 2022, arXiv:2202.06187 (section 5)"
-
-    def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Kit:
-        """One common start, or K random models to be chosen from by loss."""
-        K(self.k).check(roster)
-        match self.representation:
-            case "losses":
-                return Kit.fresh(K(self.k).random_models(model, roster, rng), model.part("all"))
-            case "update" | "gradient":
-                return Kit.fresh(model.init(rng)[None], model.part("all"))
-            case part:
-                return Kit.fresh(model.init(rng)[None], model.part(part))
-
-    def round(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
-        """Represent and cluster, where it is time to; train; average what is together."""
-        by_number = self.representation != "losses" and not self.by_cosine and self.threshold is None
-        if self.k == "auto" and by_number and cohort.round >= self.first:
-            found = state.means.numel() > 0
-            k = len(state.centers) if found else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
-            return dataclasses.replace(self, k=k).round(state, cohort, ask)
-        enough = self.when == "every" or not K(self.k).too_few(cohort)
-        clustering = enough and not state.done and cohort.round >= self.first
-        if self.representation == "losses":
-            state = K(self.k).chosen(state, self.local, cohort, ask)
-        early = self.early(state, ask) if clustering else None
-        if not clustering or self.by_loss:
-            state = admitted(self, state, cohort, ask)
-        start, on = state.start(cohort.ids), None
-        if early is not None and self.representation == "losses":
-            start, on = state.of_least_loss(early, anew=self.clustering == "argmin"), early.ids
-        reply = ask(Fit(start, local=self.local, on=on))
-        if clustering:
-            late = state.models(reply, since=start if self.representation == "update" else None)
-            state = self.regroup(state, early or late, reply, cohort)
-        if self.when == "drift":
-            state, here = followed(state, reply, self.local, cohort, ask)
-            return averaged_by_place(state, reply, weigh(reply, self.weights) * here)
-        return averaged_by_place(state, reply, weigh(reply, self.weights))
-
-    def predictor(self, state: Kit) -> Evaluate:
-        """A client predicts with its cluster's model (before the first clustering: with the one there is)."""
-        return state.predictor() if state.means.numel() else Evaluate((All(state.centers[0]),))
-
-    def admit(self, state: Kit, cohort: Cohort, ask: Ask) -> Kit:
-        """A newcomer joins the nearest mean representation, or the center of least loss."""
-        unmet = state.unmet(cohort.ids)
-        if not len(unmet) or not state.means.numel():
-            return state
-        if self.by_loss or (found := self.early(state, ask, unmet)) is None:
-            return joined_by_loss(state, unmet, ask)
-        if self.distance != "euclidean" or self.by_cosine:
-            return by_angle(state, found.ids, found.points, state.means, ask)
-        return assigned(state, found.ids, nearest(found.points, state.means))

@@ -4,7 +4,7 @@ On data that stays as it is a client's loss falls, and trembles when it is small
 an alarmed client measures its loss under all models. If another model has less than half the loss of its own, it has
 moved there. If none has, and the next visit is no better, its data is new to all models.
 Early, when losses have not fallen far, a change makes no such jump. A smaller rise is a suspicion: if another model
-serves the client a little better, its two halves are measured again, and decide (see `clustering.halves_in_time`).
+serves the client a little better, its two halves are measured again, and decide (see `clustering.halves`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Group cold start: alpha * m clients are pre-trained from w0; their updates are c
 with the m directions, k-means++) or by MADC (complete linkage). A group starts at w0 + mean update (line 16 as printed
 would leave w0 out). Client cold start (Eq. 9): any other client joins the group of the most similar update.
 Inter-group aggregation (line 18) with eta_g.
+FedGrouProx is FedGroup whose members minimise their loss + mu/2 |w - w_group|^2.
 The server sees the single updates of the cold start; after that, means are enough.
 The authors' code is `papers/methods/fedgroup.py`; the ablations RCC and RAC are there, too.
 """
@@ -12,7 +13,7 @@ The authors' code is `papers/methods/fedgroup.py`; the ablations RCC and RAC are
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,8 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans
 from coterie.clustering.linkage import agglomerate
 from coterie.clustering.similarity import edc_features, madc
 from coterie.core.local import Local
@@ -30,12 +30,10 @@ from coterie.core.model import Model
 from coterie.core.references import All, Pick
 from coterie.core.settings import STRICT, dataclass
 from coterie.core.tables import ByClient, Cohort, Roster
-from coterie.core.tasks import Evaluate, Fit, Fitted
+from coterie.core.tasks import Evaluate, Fit
 from coterie.methods.contract import Ask, Releases, admitted
 from coterie.methods.hard_clusters import Clusters, assigned, averaged, by_angle
 from coterie.methods.k import ClusterCount, K
-
-Grouping: TypeAlias = Literal["edc", "madc"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,29 +61,12 @@ class Groups(Clusters):
         return Groups(w0[None], ByClient.empty(), features, w0, w0.new_empty(0, len(features)), nobody)
 
     def between(self, eta_g: float) -> Groups:
-        """Algorithm 2, line 18: w_j + eta_g * sum over the other groups of w_l / |w_l|."""
+        """Algorithm 2, line 18: w_j + eta_g * sum over the other groups of w_l / |w_l|. Running statistics stay."""
         if not eta_g:
             return self
-        units = functional.normalize(self.centers)
-        return dataclasses.replace(self, centers=self.centers + eta_g * (units.sum(0) - units))
-
-
-def alike(updates: Tensor, k: ClusterCount, grouping: Grouping, cohort: Cohort) -> Tensor:
-    """Which of the pre-trained clients belong together, by EDC or MADC."""
-    equal = torch.ones(len(updates), dtype=torch.float64)
-    m = K(k).of(functional.normalize(updates), equal, cohort)
-    if grouping == "madc":
-        return agglomerate(madc(updates), k=m, linkage="complete")
-    return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, cohort.rng))
-
-
-def grouped(state: Groups, reply: Fitted, labels: Tensor) -> Groups:
-    """A group starts at the unweighted mean of its members' models, w0 + mean update (line 16)."""
-    rows = state.w0.repeat(int(labels.max()) + 1, 1)
-    centers = mean_by(labels, reply, torch.ones(len(labels)), empty=rows)
-    updates = state.represent(centers - state.w0)
-    groups = dataclasses.replace(state, centers=centers, updates=updates, clustered=reply.ids)
-    return assigned(groups, reply.ids, labels)
+        units = functional.normalize(self.represent(self.centers))
+        others = eta_g * (units.sum(0) - units)
+        return dataclasses.replace(self, centers=self.centers.index_add(1, self.features, others))
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -97,7 +78,7 @@ class FedGroup:
 
     k: ClusterCount = 3  # m, the number of groups
     alpha: PositiveInt = 20  # the group cold start pre-trains alpha * m clients
-    grouping: Grouping = "edc"
+    grouping: Literal["edc", "madc"] = "edc"
     eta_g: NonNegativeFloat = 0.0  # inter-group learning rate
     pretrain: Local | None = None  # how clients are pre-trained; like `local` when not given
     local: Local = Local()
@@ -111,11 +92,7 @@ class FedGroup:
     def round(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
         """Cold starts, then an update within each group, then between them."""
         if self.k == "auto":
-            k = (
-                len(state.centers)
-                if len(state.labels.ids)
-                else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
-            )
+            k = K(self.k).settled(state, self.local, cohort, ask)
             return dataclasses.replace(self, k=k).round(state, cohort, ask)
         if not len(state.updates):
             state = self.group_cold_start(state, cohort, ask)
@@ -136,18 +113,27 @@ class FedGroup:
         return Fit(All(state.w0), local=self.pretrain or self.local, keep=False, on=on)
 
     def group_cold_start(self, state: Groups, cohort: Cohort, ask: Ask) -> Groups:
-        """Algorithm 3."""
+        """Algorithm 3. A group starts at the unweighted mean of its members' models, w0 + mean update (line 16)."""
         K(self.k).wait_for_enough(cohort)
         everyone = cohort.roster.ids
         many = min(self.alpha * (self.k if isinstance(self.k, int) else 4), len(everyone))
         drawn = np.sort(cohort.rng.choice(len(everyone), many, replace=False))
         reply = ask(self.probe(state, everyone[torch.from_numpy(drawn)]))
         K(self.k).enough_answers(reply.ids, cohort)
-        return grouped(state, reply, self.cluster(state.represent(reply.models - state.w0), cohort))
+        labels = self.cluster(state.represent(reply.models - state.w0), cohort)
+        rows = state.w0.repeat(int(labels.max()) + 1, 1)
+        centers = mean_by(labels, reply, torch.ones(len(labels)), empty=rows)
+        updates = state.represent(centers - state.w0)
+        groups = dataclasses.replace(state, centers=centers, updates=updates, clustered=reply.ids)
+        return assigned(groups, reply.ids, labels)
 
     def cluster(self, updates: Tensor, cohort: Cohort) -> Tensor:
-        """Which of the pre-trained clients belong together."""
-        return alike(updates, self.k, self.grouping, cohort)
+        """Which of the pre-trained clients belong together, by EDC or MADC."""
+        equal = torch.ones(len(updates), dtype=torch.float64)
+        m = K(self.k).of(functional.normalize(updates), equal, cohort)
+        if self.grouping == "madc":
+            return agglomerate(madc(updates), k=m, linkage="complete")
+        return by_first_member(fresh_kmeans(edc_features(updates, m), m, equal, cohort.rng))
 
     def predictor(self, state: Groups) -> Evaluate:
         """A client predicts with its group's model (before there are groups: with w0)."""
@@ -164,7 +150,7 @@ class FedGroup:
 
 @dataclass(frozen=True, config=STRICT)
 class FedGrouProx(FedGroup):
-    """FedGroup whose clients are held near their group's model by a proximal term."""
+    """FedGroup whose clients are held near their group's model by a proximal term (section IV)."""
 
     mu: NonNegativeFloat = 1.0
 

@@ -6,6 +6,13 @@ min F_k(w) + lambda/2 sum_s u_ks |w - c_s|^2, whose S anchors are one: sum_s u_s
 U = sum_s u_s and c = sum_s u_s c_s / U. Its solution w_k is its personal model, and c_s is the mean of those selected.
 The server sees the single models and importance weights.
 
+With `select` (the paper's K), each center draws that many clients without replacement with probability v_sk ~ u_ks n_k
+over all clients that can take part (Eq. 6 normalises over those selected, which cannot be known before the draw).
+Without it everyone counts in every center with weight v_sk, which the draw approximates.
+By the paper's sigma a center that no sample votes for becomes the mean of all clients. Where one center has all the
+votes, that would make it a copy of that center, and where several have none, copies of each other, for good: then such
+centers, but for one, keep their models (`unvoted="distinct"`).
+
 A newcomer predicts with the centers mixed by the votes of its own samples.
 The paper does not say where training starts. The defaults are the authors': independent centers, and clients continue
 from their own last models. With deep networks these drift apart, and their mean is useless: then draw

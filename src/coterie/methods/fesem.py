@@ -54,10 +54,10 @@ class FeSEM:
 
     def round(self, state: Clusters, cohort: Cohort, ask: Ask) -> Clusters:
         """Local update from the own cluster's model, E-step, M-step."""
-        first = not len(state.labels.ids)
         if self.k == "auto":
-            k = len(state.centers) if not first else K(self.k).by_halves(state.centers[0], self.local, cohort, ask)
+            k = K(self.k).settled(state, self.local, cohort, ask)
             return dataclasses.replace(self, k=k).round(state, cohort, ask)
+        first = not len(state.labels.ids)
         if not first:
             state = self.meet(state, cohort, ask)
         who = K(self.k).first_clients(self.alpha, cohort) if first else self.taking_part(state, cohort)

@@ -22,8 +22,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick

@@ -28,8 +28,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from coterie.clustering.averaging import Weighting, mean_by, weigh
-from coterie.clustering.kmeans import fresh_kmeans, nearest
-from coterie.clustering.labels import by_first_member
+from coterie.clustering.kmeans import by_first_member, fresh_kmeans, nearest
 from coterie.clustering.linkage import agglomerate, elbow
 from coterie.core.local import Local
 from coterie.core.model import Model

@@ -5,6 +5,9 @@ Cluster 0 is the first of the groups' sorted names. All clusters start from the 
 size-weighted mean of its members' models. The server needs these means only (secure aggregation possible in groups).
 A client of unknown group, during training or after it, is in the cluster whose model has the least loss on its data,
 which is asked anew whenever it takes part. Over a network the server does not know the groups: it is refused there.
+Oracle is this with the true clusters of a simulation, for comparison only: what a method is below it, it loses by its
+clusters. It needs data that was divided into clusters by a partition (rotated, shifted, ...), or
+Federation.from_arrays(..., truth=[...]). Where clients are mixtures there is no true cluster.
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
 """Halves: how many clusters there are is measured, not told. No K, no threshold.
 
-From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch
-of the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one
-half predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from
-the common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. A split is then tried
-on held-out samples (see `halves_trial`). Clients whose data has changed are found by their losses and by another look,
-and move (`halves_drift`). The server sees sketches, means and scores.
+From time to time a client trains twice from the same model, once on each random half of its data, and sends a sketch of
+the two updates (a look). They differ by sampling noise only, so the number of clusters is the one with which one half
+predicts the other best (see `clustering.halves`). Every cluster is trained as in FedAvg. The first look is from the
+common start, further ones from the clusters' models after 10, 20, 40, ... visits per client. Clients whose data has
+changed are found by their losses and by another look, and move. The server sees sketches, means and scores.
+
+Was it right to split? That clients' updates differ does not mean that different models serve them better: with skewed
+labels, one model that has seen all classes often beats those of clusters. So when clusters are split, the models of the
+clusters before and after, and a personal one per client, are trained side by side for some rounds, on one half of every
+client's samples. Each client measures them on the other half when it is visited. The simplest of the three that no
+other beats clearly is kept, and trained on all samples from then on. Where nothing was split, clients may still all
+differ: then personal models alone are tried against those of the clusters; so they are on, where a trial ends in a draw
+for them. If it stays one, they err differently: where the mean of both outputs is better than the cluster's, that is
+served. A trial ends early when there is no doubt, for every round of it trains on half of the samples only.
 """
 
 from __future__ import annotations
@@ -23,8 +31,7 @@ from torch import Tensor
 
 from coterie.clustering.averaging import mean_by, weigh
 from coterie.clustering.constraints import constrained
-from coterie.clustering.halves import MOST, halves_evidence, nearest, sample_of, spread, told
-from coterie.clustering.halves_in_time import has_changed
+from coterie.clustering.halves import MOST, halves_evidence, has_changed, nearest, sample_of, spread, told
 from coterie.core.errors import CoterieError, NoAnswerError
 from coterie.core.local import Local
 from coterie.core.model import Model
@@ -162,6 +169,11 @@ def check_pins(pinned: bool, roster: Roster) -> None:
         raise CoterieError(f"pinned: no client has a group; {SAY_GROUPS}", code="groups-missing")
 
 
+def nobody() -> Tensor:
+    """No client."""
+    return torch.empty(0, dtype=torch.int64)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Halved(Clusters):
     """Clusters, and what clients' halves showed from the anchor of their group.
@@ -183,7 +195,9 @@ class Halved(Clusters):
     worst: float  # the highest mean loss of a round's training
     under: tuple[int, bool, int]  # how they were trained in the last round: see `how_trained`
     alarmed: Tensor  # the clients whose loss had jumped in the last round, and no model fitted
-    drifted: bool = False  # whether clients have moved since the anchors were taken
+    drifted: Tensor = dataclasses.field(
+        default_factory=nobody
+    )  # the clients whose data has changed since the anchors were taken
 
     @classmethod
     def begin(cls, start: Tensor, features: Tensor, size: int, until: float) -> Halved:
@@ -211,20 +225,27 @@ class Halved(Clusters):
             one[:0],
         )
 
+    def forget(self, ids: Tensor) -> Halved:
+        """Without these clients among those whose data has changed."""
+        alarmed, drifted = (one[~torch.isin(one, ids)] for one in (self.alarmed, self.drifted))
+        return dataclasses.replace(super().forget(ids), alarmed=alarmed, drifted=drifted)
+
     def visited(self, clients: int) -> Halved:
         """Count a round's visits; when there were enough, every cluster becomes a group and is looked at again.
 
-        If clients have moved since, all are one group: from the mean of the models, so that clusters may merge too.
+        If the data of several clients has changed since, all are one group: from the mean of the models, so that
+        clusters may merge too. A single client's change, which may be a false alarm, is no reason to move others.
         """
         visits = self.visits + clients / max(len(self.labels.ids), clients)
         if visits <= self.until or self.trial.on:
             return dataclasses.replace(self, visits=visits)
         looks, groups, anchors = self.looks.only(self.looks.ids[:0]), torch.arange(len(self.centers)), self.centers
-        if self.drifted:
+        several = len(self.drifted) > 1
+        if several:
             sizes = torch.bincount(self.labels.values, minlength=len(anchors)).to(anchors.dtype)
             groups, anchors = torch.zeros_like(groups), (sizes / sizes.sum())[None] @ anchors
-        fresh = dataclasses.replace(self, anchors=anchors, group_of=groups, looks=looks, drifted=False)
-        tried = self.drifted or self.kind in (PERSONAL, BOTH)
+        fresh = dataclasses.replace(self, anchors=anchors, group_of=groups, looks=looks, drifted=nobody())
+        tried = several or self.kind in (PERSONAL, BOTH)
         verdict = RIGHT if tried else PERSONAL_TRIED if self.beyond_doubt else UNTRIED
         return dataclasses.replace(fresh, visits=0.0, until=2 * self.until, verdict=verdict)
 
@@ -279,9 +300,9 @@ class Halved(Clusters):
         centers = torch.cat([self.centers, self.centers.new_zeros(rows - old, self.centers.shape[1])])
         centers[number] = shares @ self.centers
         group_of = torch.cat([self.group_of, torch.full((rows - old,), group)])
-        # Who is in the group without a look goes where most of its old cluster went.
+        # Who is in the group without a look goes where most of its old cluster went, or stays if nobody of it was seen.
         went = torch.arange(rows)
-        here = (self.group_of == group).nonzero().flatten()
+        here = ((self.group_of == group) & (count.sum(0) > 0)).nonzero().flatten()
         went[here] = number[count[:, here].argmax(0)]
         everyone = ByClient(self.labels.ids, went[self.labels.values]).put(ids, number[labels])
         used, compact = everyone.values.unique(return_inverse=True)
@@ -502,18 +523,22 @@ def followed(
     gone = torch.isin(losses.ids, moved.ids)
     looks = state.looks.only(state.looks.ids[~torch.isin(state.looks.ids, moved.ids)])
     state = dataclasses.replace(state, losses=losses.only(losses.ids[~gone]), looks=looks)
-    if len(moved.ids):
-        state = dataclasses.replace(state, labels=state.labels.put(moved.ids, moved.values), drifted=True)
-        cohort.counted.append(
-            drift_line(moved.ids, len(state.centers), asked, "another cluster's model fits, they move")
-        )
     left = who[:0] if otherwise else who[~torch.isin(who, moved.ids)]
     again = left[torch.isin(left, state.alarmed)]
-    if len(again):
+    drifted = torch.cat([state.drifted, moved.ids, again]).unique()
+    state = dataclasses.replace(state, labels=state.labels.put(moved.ids, moved.values), drifted=drifted)
+    if len(moved.ids):
+        what = "another cluster's model fits, they move"
+        cohort.counted.append(drift_line(moved.ids, len(state.centers), asked, what))
+    if len(again) and len(drifted) > 1:
         cohort.counted.append(drift_line(again, len(state.centers), asked, "no model fits, all are looked at again"))
-        state = dataclasses.replace(
-            state.to_be_looked_at(FIRST), drifted=True, losses=state.losses.only(state.losses.ids[:0])
-        )
+        fresh = state.losses.only(state.losses.ids[:0])
+        state = dataclasses.replace(state.to_be_looked_at(FIRST), losses=fresh)
+    elif len(again):  # one client, for which others are not moved: another look divides its cluster, or does not
+        cohort.counted.append(drift_line(again, len(state.centers), asked, "no model fits, it is looked at again"))
+        rest = state.looks.ids[~torch.isin(state.looks.ids, again)]
+        losses = state.losses.only(state.losses.ids[~torch.isin(state.losses.ids, again)])
+        state = dataclasses.replace(state, looks=state.looks.only(rest), losses=losses)
     return dataclasses.replace(state, alarmed=left), moved.ids
 
 
@@ -553,7 +578,7 @@ class Halves:
             )
         },
     )
-    revision: ClassVar[int] = 3  # a draw is tried on, whichever is ahead: the mean of both may be better still
+    revision: ClassVar[int] = 4  # one client's change is no reason to move others; clusters nobody is seen of stay
     later: ClassVar[dict[str, bool]] = {"trial": True, "drift": True}
 
     def init(self, model: Model, roster: Roster, rng: np.random.Generator) -> Halved:

@@ -34,6 +34,7 @@ from coterie.core.tables import Cohort, Counted, Roster
 from coterie.core.tasks import Fit
 from coterie.core.text import counted
 from coterie.methods.contract import Ask
+from coterie.methods.hard_clusters import Clusters
 
 CountRule: TypeAlias = Literal["auto", "silhouette", "gap"]
 ClusterCount: TypeAlias = PositiveInt | CountRule
@@ -99,6 +100,10 @@ class K:
             return self.k
         cohort.counted.append(choose_k(points, weights, cohort.rng, self.k, MOST - 1))
         return cohort.counted[-1].k
+
+    def settled(self, state: Clusters, local: Local, cohort: Cohort, ask: Ask) -> int:
+        """As many as there are, once clients have clusters; before, as many as two halves of their data show."""
+        return len(state.centers) if len(state.labels.ids) else self.by_halves(state.centers[0], local, cohort, ask)
 
     def by_halves(self, start: Tensor, local: Local, cohort: Cohort, ask: Ask) -> int:
         """The number that two halves of the clients' data show, which the round then tells of."""

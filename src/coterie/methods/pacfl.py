@@ -20,9 +20,9 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from coterie.clustering.angles import Angle, subspace_angles
 from coterie.clustering.averaging import Weighting, weigh
 from coterie.clustering.linkage import Linkage, agglomerate
+from coterie.clustering.similarity import Angle, subspace_angles
 from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.references import All, Pick

@@ -1,4 +1,18 @@
-"""FedAvg with an optimizer at the server: what FedAvgM and FedAdam share."""
+"""FedAvgM and FedAdam: FedAvg with an optimizer at the server. With D = mean of the clients' models - w:
+
+FedAvgM, Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification, 2019: v <- beta v + D, w <- w + eta v. beta 0 and eta 1 is FedAvg, to the bit. The paper writes the
+learning rate of clients only; eta is that of Reddi et al.
+FedAdam, Reddi et al., Adaptive Federated Optimization, ICLR 2021 (Algorithm 2): m <- beta1 m + (1 - beta1) D,
+v <- beta2 v + (1 - beta2) D^2, w <- w + eta m / (sqrt(v) + tau), from m = 0, v = tau^2. There is no correction of the
+bias, so that the first steps are short. With beta1 = beta2 = 0 and a small tau every parameter moves by eta in the
+direction of D; with a large tau it is momentum of rate eta / tau. The paper tunes eta and tau for each data set and
+weights clients equally in its algorithm, by size in its experiments; the defaults here are one point of its grid.
+
+The server needs the mean of the clients' models only (secure aggregation possible). Statistics (BatchNorm) are
+averaged, not moved. `server_optimizer` does the same around any other method, with moments for each cluster. Neither
+paper's curves and tables (hundreds of clients, thousands of rounds) were run again: too long for the CPUs used here.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,10 @@ towards the global model omega, which is trained beside them (lines 18-25).
 The server sees the single representations; after that, means are enough. The paper finds tau by trial, and one gradient
 of few samples may not tell clients apart at any tau. With tau: auto, the default, two halves of each client's data say
 what tau is, and 50 local steps represent a client, unless psi is given. A number is the paper's tau.
+When the first clients are met, up to 240, the round's and others, are represented three times: by all their samples and
+by either half. The halves say which of these clients belong together (see `clustering.halves`). Of the values of tau
+on a grid, that one is taken with which StoCFL's own rule, merging whatever is more alike than tau, comes closest to it
+on the whole representations; where several do alike, the middle one.
 
 Only clients met so far take room: per cluster a model, a sum of representations and a count. A cluster that has not
 trained yet has no say in a merged model, so that tau = -1, lambda = 0 is FedAvg under any participation.

@@ -12,11 +12,10 @@ import numpy as np
 from coterie.core.errors import CoterieError
 from coterie.core.registry import ANY_CODE, DATASETS, NO_CODE
 from coterie.core.text import YamlError, parse_yaml
-from coterie.data.arrays import split_at_random
+from coterie.data.clients import split_at_random
 from coterie.data.dataset import Dataset
-from coterie.data.federation import Federation
-from coterie.data.ragged import Ragged
-from coterie.data.split_by_time import latest
+from coterie.data.federation import Federation, Ragged
+from coterie.data.partitions.dealing import latest
 
 READERS = {".npz": "npz", ".csv": "csv", ".tsv": "csv", ".data": "csv", ".parquet": "parquet", ".pq": "parquet"}
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, InstanceOf, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
-from coterie.clustering.aggregators import HEAVIEST, Robust
 from coterie.core.errors import CoterieError
 from coterie.core.local import Local
 from coterie.core.registry import NO_CODE, Consent
 from coterie.core.settings import STRICT, ShareAboveZero, explain
 from coterie.core.settings import dataclass as validated
+from coterie.layers.robust import HEAVIEST, Robust
 from coterie.training.config import Named, Tree, change, checked, consent_to, named_values, read_file
 from coterie.training.settings import Settings
 

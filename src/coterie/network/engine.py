@@ -17,7 +17,7 @@ from coterie.core.processes import Interruption
 from coterie.core.tasks import Evaluate, Fitted, Task
 from coterie.core.text import client_name
 from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Traffic, Visit
-from coterie.engines.quarantine import isolated
+from coterie.layers.robust import isolated
 from coterie.network.audit import AuditEntry, no_audit
 from coterie.network.config import QUARANTINE, Network
 from coterie.network.messages import (

@@ -36,8 +36,15 @@ from coterie.core.files import write_durably
 from coterie.core.references import All, Best, Row, personal_of
 from coterie.core.settings import STRICT, dataclass, explain
 from coterie.core.tasks import Describe, Evaluate, Fit, Score, Task
-from coterie.training.privacy.accountant import Gaussian, RandomisedResponse, Release, epsilon_of, noise_for
-from coterie.training.privacy.mechanisms import SystemRandomness, clipped
+from coterie.layers.accountant import (
+    Gaussian,
+    RandomisedResponse,
+    Release,
+    SystemRandomness,
+    clipped,
+    epsilon_of,
+    noise_for,
+)
 
 FILE = "privacy.json"
 REFUSED = {Score: "scores of several models", Evaluate: "an evaluation", Describe: "a description of its data"}

@@ -25,6 +25,8 @@ from coterie.core.tables import Roster
 from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
 from coterie.engines.contract import ERRORS
+from coterie.insight.inspect import Inspection, inspect_clients
+from coterie.layers.privacy import check_with_clients
 from coterie.methods.contract import Method
 from coterie.methods.fedavg import FedAvg
 from coterie.network.audit import AuditEntry, no_audit
@@ -37,11 +39,9 @@ from coterie.training.assembly import EngineRequest, Output, assemble
 from coterie.training.build import AnyModel, build_method, build_model, method_and_model
 from coterie.training.config import read_file
 from coterie.training.events import Listener
-from coterie.training.inspection import Inspection, inspect_clients
 from coterie.training.learning_rate import recorded, with_rates
 from coterie.training.loading import load_run
 from coterie.training.loop import train
-from coterie.training.privacy.begin import check_with_clients
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
 from coterie.training.trust import consent_of

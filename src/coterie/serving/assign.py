@@ -20,13 +20,13 @@ from coterie.core.settings import explained
 from coterie.core.tables import Clients
 from coterie.core.tasks import Evaluate
 from coterie.data.federation import Federation
+from coterie.data.table import open_rows
+from coterie.insight.explain import cluster_models
 from coterie.network.server import load
 from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
-from coterie.serving.row_files import open_rows
 from coterie.serving.row_form import RowForm, no_client_column
 from coterie.serving.table_files import open_table
-from coterie.training.explanation import cluster_models
 from coterie.training.inference import Served, admit
 from coterie.training.result import Result
 
@@ -197,7 +197,7 @@ def _newcomers(
 
 
 def _is_pairs(data: Any) -> bool:
-    from coterie.data.frames import column_names
+    from coterie.data.cells import column_names
 
     return column_names(data) is None and isinstance(data, Iterable)
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from coterie.core.decoder import DecodeError, parse_json
 from coterie.core.files import check_run_files
 from coterie.core.tasks import Evaluated
+from coterie.insight.explain import cluster_models
+from coterie.layers.attack import told
 from coterie.serving.assign import clustered, method_name
-from coterie.training.adversaries import told
 from coterie.training.config import read_file
-from coterie.training.explanation import cluster_models
 from coterie.training.result import Result
 from coterie.training.trace import read_sketch
 

@@ -19,13 +19,13 @@ from coterie.core.tables import number_of
 from coterie.core.tasks import Evaluated
 from coterie.core.text import short
 from coterie.core.version import __version__
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
 from coterie.data.scale import Scale
+from coterie.layers.privacy import words
 from coterie.serving.caveats import caveats, evaluated
 from coterie.serving.export.description import registered_name, rounds_of
 from coterie.training.data_record import DataRecord, scale_of
-from coterie.training.privacy.ledger import words
 from coterie.training.result import Result
 
 PRIVACY = "none: no differential privacy was used"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
-from coterie.data.readers.columns import IS_TEST, IS_TEST_OF_THREE
-from coterie.serving.row_files import Chunk, Rows
+from coterie.data.table import IS_TEST, IS_TEST_OF_THREE, Chunk, Rows
 from coterie.serving.row_form import Roles, RowForm
 from coterie.serving.spool import ClientRows, Spool
 

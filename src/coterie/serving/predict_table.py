@@ -26,10 +26,10 @@ from coterie.core.settings import explained
 from coterie.core.tables import number_of
 from coterie.core.text import client_name, counted
 from coterie.data.federation import Federation
+from coterie.data.table import Rows, open_rows
 from coterie.serving.assign import Placer, Run, as_result, clustered, known_clients
 from coterie.serving.fit_of_newcomers import LEVEL
 from coterie.serving.newcomers import Census, placed_by_labels, read_newcomers
-from coterie.serving.row_files import Rows, open_rows
 from coterie.serving.row_form import Roles, RowForm, no_client_column
 from coterie.serving.spool import RecordFile
 from coterie.serving.table_files import open_table

@@ -16,17 +16,13 @@ from coterie.core.errors import CoterieError
 from coterie.core.model import channels_last
 from coterie.core.settings import Kind
 from coterie.core.tables import NamesData
-from coterie.data.cells import as_cell, category, number_cells, number_in
-from coterie.data.domain import Domain
-from coterie.data.encoding import TableScale
-from coterie.data.federation import Federation
-from coterie.data.frames import one_column
-from coterie.data.ragged import Ragged
-from coterie.data.readers.columns import Channels, known_name
-from coterie.data.readers.columns import inputs as stored_array
+from coterie.data.cells import as_cell, category, number_cells, number_in, one_column
+from coterie.data.columns import TableScale
+from coterie.data.federation import Domain, Federation, Ragged
 from coterie.data.scale import Scale
+from coterie.data.table import Channels, Chunk, Rows, known_name
+from coterie.data.table import inputs as stored_array
 from coterie.network.registry import ClientRegistry
-from coterie.serving.row_files import Chunk, Rows
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord
 from coterie.training.result import Result

@@ -28,8 +28,7 @@ from coterie.core.references import personal_of
 from coterie.core.settings import explained, explained_call
 from coterie.core.tasks import Evaluate
 from coterie.core.text import client_name
-from coterie.data.federation import Federation
-from coterie.data.ragged import Ragged
+from coterie.data.federation import Federation, Ragged
 from coterie.network.server import load
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.serving.fresh_rows import fresh_rows

@@ -22,6 +22,7 @@ from coterie.core.tasks import Task
 from coterie.data.federation import Federation
 from coterie.engines.contract import Engine, Missing, Outcome, Visit
 from coterie.engines.sequential import Sequential
+from coterie.layers.contract import Layer, Onward, Stack
 from coterie.methods import contract
 from coterie.training.ask import RoundAsk
 from coterie.training.checkpoint import Checkpoint
@@ -117,6 +118,22 @@ class Renamed:
         return replace(reply, **rows | {"ids": self._ids[reply.ids][order]})
 
 
+class _Silent(Layer):
+    """Some clients do not answer."""
+
+    key = "silent"
+
+    def __init__(self, who: Tensor) -> None:
+        self._who = who
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        """See `Layer.visit`."""
+        gone = torch.isin(visit.ids, self._who)
+        outcome = onward(replace(visit, ids=visit.ids[~gone]))
+        lost = tuple(Missing(client, "does not answer") for client in visit.ids[gone].tolist())
+        return replace(outcome, missing=(*lost, *outcome.missing))
+
+
 class NotesTurns(RoundAsk):
     """A round's `ask` that notes which clients were visited alone."""
 
@@ -210,7 +227,7 @@ class Trial:
         for t, step in list(enumerate(steps))[done:]:
             cohort = self.cohort(ids, step.cohort, step.there, t)
             fresh, gone = copy.deepcopy(cohort.rng.bit_generator.state), ids[list(step.silent)]
-            ask = NotesTurns(clients, cohort.ids, 0, t, gone=gone)
+            ask = NotesTurns(Stack(clients, [_Silent(gone)]), cohort.ids, 0, t)
             clients.memory.begin()
             _disturb(1000 * noise + t)
             try:
@@ -249,7 +266,7 @@ class Trial:
         self, state: Any, clients: Engine, ids: Tensor, t: int, admitted: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Missing]]:
         """The loss of each client's own predictions, and who has none. admitted: to whom `admit` is put first."""
-        ask = RoundAsk(clients, ids.sort().values, 0, t, keep=False)
+        ask = RoundAsk(clients, ids.sort().values, 0, t, kind="probe")
         admitted = self.everyone if admitted is None else admitted
         if admitted:
             state = contract.admitted(self.method, state, self.cohort(ids, admitted, self.everyone, t), ask)

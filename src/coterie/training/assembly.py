@@ -17,15 +17,15 @@ from coterie.core.tables import Clients
 from coterie.data.federation import Federation
 from coterie.engines.choose import Sizes, chosen, local_of, make_engine
 from coterie.engines.contract import Engine, device_of
+from coterie.layers import chosen as layers_of
+from coterie.layers.contract import Layer, Setup, prepared
 from coterie.methods.contract import Method
 from coterie.training import learning_rate
-from coterie.training.adversaries import attacked, hostile_clients, poisoned
 from coterie.training.beginning import check_precision, recorded_arithmetic
-from coterie.training.checks import check, check_server_optimizer
+from coterie.training.checks import check
 from coterie.training.evaluation import ScoredSplit
-from coterie.training.events import AttackReport, Event, Listener
+from coterie.training.events import Event, Listener
 from coterie.training.job import Job
-from coterie.training.privacy.begin import planned
 from coterie.training.run_directory import RunDirectory, check_directory
 from coterie.training.settings import Settings
 
@@ -84,18 +84,20 @@ def assemble(
     output: Output | None = None,
     *,
     listeners: Sequence[Listener] = (),
+    layers: Sequence[Layer] = (),
     final_split: ScoredSplit = "test",
     say: Callable[[str], None] = _silent,
     interruption: Interruption | None = None,
 ) -> Iterator[Run[State]]:
     """Check everything, choose and open the engine, and prepare the run directory. The engine is closed afterwards.
 
-    say: called with a message if `auto` found an engine or a learning rate, or a run to resume has no checkpoint.
+    layers: the user's own, beside those that the settings ask for. say: called with a message if `auto` found an engine
+    or a learning rate, if a layer has a remark, or if a run to resume has no checkpoint.
     """
     if isinstance(clients, Federation):  # over a network clients check their own data
         check(model, clients, settings)
-    check_server_optimizer(method, settings)
-    private = planned(method, model, clients, settings)
+    around = layers_of(settings, layers)
+    setup = prepared(around, Setup(method, model, clients, settings, not isinstance(engine.engine, str)))
     if output is not None:
         check_directory(output.path, output.resume)
         if output.resume and isinstance(engine.engine, str):
@@ -108,27 +110,43 @@ def assemble(
         # The chosen engine is recorded, so that the run can be repeated and resumed to the same bits.
         workers = {} if engine.workers is None else {"workers": engine.workers}
         config = None if config is None else {**config, "engine": {"name": engine.engine, **workers}}
-    if settings.attack is not None:
-        say(str(AttackReport(settings.attack.name, tuple(hostile_clients(clients, settings).tolist()))))
-    with _opened(engine, model, clients, settings) as opened:
+    for remark in setup.remarks:
+        say(remark)
+    with _opened(engine, model, setup.data or clients) as opened:
         if config is not None and "device" in config:
             config = {**config, "device": device_of(opened)}
         rates = learning_rate.recorded(output.path) if output is not None and output.resume else {}
-        method, searches = learning_rate.settle(Job(method, model, clients, settings, opened), rates, say)
+        job = Job(method, model, clients, settings, opened, layers=around, prepared=setup)
+        method, searches = learning_rate.settle(job, rates, say)
         directory = None
         if output is not None:
             also = {learning_rate.FILE: learning_rate.as_text(searches)} if searches else {}
             output = replace(output, config=config)
-            directory = _directory(output, Job(method, model, clients, settings, opened), also, say)
+            directory = _directory(output, replace(job, method=method), also, say)
             directory.precision = engine.compute.precision
-        ready = Run(method, model, clients, settings, opened, directory, listeners, final_split, privacy=private)
+        ready = Run(
+            *(method, model, clients, settings, opened, directory, listeners, final_split),
+            layers=around,
+            prepared=setup,
+        )
         yield ready if interruption is None else replace(ready, interruption=interruption)
 
 
 def _directory(output: Output, job: Job[Any], also: Mapping[str, str], say: Callable[[str], None]) -> RunDirectory:
     """The run's directory, new or to be gone on with; also: other files that it begins with."""
     directory = RunDirectory(
-        *(output.path, job.method, job.model, job.clients, job.settings, output.resume, output.config, output.say, also)
+        *(
+            output.path,
+            job.method,
+            job.model,
+            job.clients,
+            job.settings,
+            output.resume,
+            output.config,
+            output.say,
+            also,
+        ),
+        stack=job.stack,
     )
     if output.resume and not directory.saves():
         say(f"{output.path}: has no checkpoint to resume from, so it starts from the beginning")
@@ -172,14 +190,11 @@ def _chosen(
 
 
 @contextmanager
-def _opened(request: EngineRequest, model: Model, clients: Clients, settings: Settings) -> Iterator[Engine]:
+def _opened(request: EngineRequest, model: Model, clients: Clients) -> Iterator[Engine]:
     if isinstance(clients, Federation):
-        data, how = poisoned(clients, settings), (request.workers, request.address, request.compute, request.gpus)
-        with (
-            make_engine(request.engine, model, data, *how) as engine,
-            attacked(engine, clients, settings, own_engine=not isinstance(request.engine, str)) as opened,
-        ):
-            yield opened
+        how = (request.workers, request.address, request.compute, request.gpus)
+        with make_engine(request.engine, model, clients, *how) as engine:
+            yield engine
         return
     assert not isinstance(request.engine, str), "an engine by name needs the clients' data"
     yield request.engine

@@ -17,9 +17,8 @@ from coterie.core.model import Model, Shaped, loss_of
 from coterie.core.registry import ANY_CODE, DATASETS, METHODS, MODELS, PARTITIONS, Consent
 from coterie.core.settings import explain
 from coterie.data.dataset import Dataset
-from coterie.data.federate import federate
+from coterie.data.federate import federate, with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.methods.contract import Method
 from coterie.training.config import DataConfig, Named, RunConfig, Tree
 from coterie.training.local_settings import completed

@@ -34,10 +34,6 @@ from coterie.training.frozen_inside import frozen_inside, without_frozen
 
 FORMAT = "coterie-checkpoint-1"
 NAMED = re.compile(r"round-(\d+)\.safetensors")
-KEPT_BECAUSE = {  # rounds are compared only in runs with privacy
-    "rounds": "the noise of a run with privacy was found for its number of rounds",
-    "privacy": "what a run has released of its clients cannot be made more or less private afterwards",
-}
 
 
 class DamagedError(CoterieError):
@@ -119,12 +115,13 @@ def load_newest(
     belongs: Mapping[str, str],
     earlier: Earlier | None = None,
     model: Model | None = None,
+    fixed: Mapping[str, str] | None = None,
 ) -> tuple[Checkpoint, list[Path]]:
     """The newest of these checkpoints (oldest first) that is not damaged, and the damaged ones after it."""
     damaged: list[Path] = []
     for path in reversed(saves):
         try:
-            return load(path, template, method, belongs, earlier, model), damaged
+            return load(path, template, method, belongs, earlier, model, fixed), damaged
         except DamagedError:
             damaged.append(path)
     names = ", ".join(path.name for path in reversed(damaged))
@@ -153,10 +150,12 @@ def load(
     belongs: Mapping[str, str],
     earlier: Earlier | None = None,
     model: Model | None = None,
+    fixed: Mapping[str, str] | None = None,
 ) -> Checkpoint:
     """Read a checkpoint of this run; that of another run is refused with the reason.
 
-    model: to read one of 0.1, whose vectors have frozen parameters in them; they are taken out.
+    fixed: why some settings cannot change. model: to read one of 0.1, whose vectors have frozen parameters in them;
+    they are taken out.
     """
     header, tensors = _content(path)
     theirs, damaged = _said(path, header), DamagedError(f"{path}: damaged, or not a checkpoint")
@@ -167,7 +166,7 @@ def load(
         if key == "data" and earlier is not None and earlier(theirs.get(key, "")):
             continue
         if key in theirs and not agrees(theirs[key], mine):
-            raise CoterieError(f"{path}: {_mismatch(key, theirs[key], mine)}", code="checkpoint-mismatch")
+            raise CoterieError(f"{path}: {_mismatch(key, theirs[key], mine, fixed or {})}", code="checkpoint-mismatch")
     memory = {k.removeprefix("memory/"): t for k, t in tensors.items() if k.startswith("memory/")}
     try:
         parts = [tensors[f"state/{i}"] for i in range(sum(k.startswith("state/") for k in tensors))]
@@ -242,15 +241,15 @@ def agrees(theirs: str, mine: str) -> bool:
     return not left
 
 
-def _mismatch(key: str, theirs: str, mine: str) -> str:
+def _mismatch(key: str, theirs: str, mine: str, fixed: Mapping[str, str]) -> str:
     """Why a checkpoint that says `theirs` of itself is not one of this run."""
     if key == "rounds":
         return (
-            f"this run has rounds={theirs}, not {mine}: {KEPT_BECAUSE[key]}, so leave the change (--more, rounds) out, "
+            f"this run has rounds={theirs}, not {mine}: {fixed[key]}, so leave the change (--more, rounds) out, "
             f"or begin another run of {mine} rounds in another directory"
         )
     its, here = _differing(theirs, mine)
-    why = KEPT_BECAUSE.get(key, "a resumed run keeps its settings")
+    why = fixed.get(key, "a resumed run keeps its settings")
     return (
         f"belongs to another run: its {key} is {its}, this run's is {here}; {why}, so leave the change out or choose "
         "another directory"
@@ -267,7 +266,7 @@ def _differing(theirs: str, mine: str) -> tuple[str, str]:
 
 
 def _shown(parts: Sequence[str]) -> str:
-    """Parts of a description as a user writes them: epsilon=8.0, where a group of settings has {'epsilon': 8.0."""
+    """Parts of a description as a user writes them: clip=8.0, where a group of settings has {'clip': 8.0."""
     text = re.sub(r"'(\w+)': ", r"\1=", ", ".join(parts))
     return "not set" if text == "None" else text.removeprefix("{").removesuffix("}")
 

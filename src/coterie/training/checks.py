@@ -39,12 +39,6 @@ def check(model: Model, federation: Federation, settings: Settings) -> None:
     check_fit(model, federation)
 
 
-def check_server_optimizer(method: object, settings: Settings) -> None:
-    """A method may say that no optimizer goes around it."""
-    if settings.server_optimizer is not None and (why := getattr(method, "no_server_optimizer", "")):
-        raise CoterieError(f"server_optimizer: {type(method).__name__} {why}", code="config-invalid-value")
-
-
 def _some_samples(federation: Federation) -> tuple[Tensor, Tensor]:
     why = ""
     for client in range(len(federation)):

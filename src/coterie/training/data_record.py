@@ -19,12 +19,10 @@ from coterie.core.decoder import DecodeError, decode
 from coterie.core.errors import CoterieError
 from coterie.core.settings import Kind
 from coterie.core.tables import Roster, crisp, grouped
-from coterie.data.domain import Domain
-from coterie.data.encoding import InputColumn, TableScale
-from coterie.data.federation import Federation
+from coterie.data.columns import InputColumn, TableScale
+from coterie.data.federation import Domain, Federation
 from coterie.data.membership import ChangedFederation, described_without, forgotten_in, identity_without, masked
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, only read and written here
 S = TypeVar("S", Scale, TargetScale)

@@ -22,7 +22,8 @@ from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.engines.screening import SMALLEST, Outlier
+from coterie.engines.updates import SMALLEST
+from coterie.layers.screening import Outlier
 from coterie.training.checks import SPLITS
 
 OUTLIER = 10.0  # times the median client's size

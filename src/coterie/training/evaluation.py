@@ -8,13 +8,15 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from coterie.core.errors import CoterieError
+from coterie.core.errors import AnswersMissingError, CoterieError
 from coterie.core.metrics import Summary, summarise
 from coterie.core.references import Reference, describe_value
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Clients, Cohort, Roster, clients_at
 from coterie.core.tasks import Evaluate, Evaluated
+from coterie.data.federation import Federation
 from coterie.engines.contract import Missing
+from coterie.engines.sequential import Sequential
 from coterie.methods.contract import Admits, Method, admitted
 from coterie.training.ask import RoundAsk
 from coterie.training.job import Job
@@ -41,15 +43,14 @@ class Evaluation:
         return "test" if self.split == "test" else "validation"
 
 
-class NoClientEvaluatedError(CoterieError):
+class NoClientEvaluatedError(AnswersMissingError):
     """No client could be evaluated; between rounds the clients may be away only temporarily."""
 
     code = "evaluation-empty"
 
     def __init__(self, round: int, unscored: tuple[Missing, ...]) -> None:
         first = f"{unscored[0].who}: {unscored[0].reason}" if unscored else "no client is connected"
-        super().__init__(f"round {round}: no client could be evaluated; {first}")
-        self.round, self.unscored = round, unscored
+        super().__init__(f"round {round}: no client could be evaluated; {first}", round, unscored)
 
 
 def evaluate(
@@ -66,7 +67,7 @@ def evaluate(
     ids = draw(roster, count, rng)
     if not len(ids):
         raise NoClientEvaluatedError(t + 1, ())
-    ask = RoundAsk(job.engine, ids, settings.seed, t, keep=False, names=clients.names)
+    ask = RoundAsk(job.stack, ids, settings.seed, t, kind="admit", names=clients.names)
     state = _admitted(job, state, t, roster, ids, ask)
     reply: Evaluated = ask(replace(checked_predictor(method, state), split=split))
     unscored = ask.lost
@@ -101,14 +102,9 @@ def admit_joined(job: Job[State], state: State, done: int, joined: Tensor) -> St
     ids = joined[torch.isin(joined, roster.ids)]
     if not len(ids) or not done:
         return state
-    if job.privacy is not None:
-        raise CoterieError(
-            "privacy: clients cannot be added to a run with privacy: how they join its clusters is not accounted for",
-            code="privacy-unaccounted",
-        )
-    if job.settings.aggregator is not None:
-        return state  # they are placed in their first round: there their updates are judged, and it is noted of whom
-    ask = RoundAsk(job.engine, ids, job.settings.seed, done - 1, keep=False, names=job.clients.names)
+    if not job.stack.admits():
+        return state  # a layer has them placed in their first round
+    ask = RoundAsk(job.stack, ids, job.settings.seed, done - 1, kind="admit", names=job.clients.names)
     return _admitted(job, state, done - 1, roster, ids, ask)
 
 
@@ -135,3 +131,12 @@ def checked_predictor(method: Method[State], state: State) -> Evaluate:
         f"{type(method).__name__}.predictor returned {describe_value(given)}; return Evaluate(({inner},))",
         code="method-invalid",
     )
+
+
+def score_elsewhere(job: Job[State], state: State, roster: Roster, data: Clients) -> Summary:
+    """The scores of these clients on other data, by the final models and without any layers."""
+    assert isinstance(data, Federation)
+    engine = Sequential(job.model, data)
+    engine.memory = job.engine.memory
+    there = replace(job, clients=data, engine=engine, layers=())
+    return evaluate(there, state, job.settings.rounds - 1, roster).summary

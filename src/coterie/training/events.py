@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from torch import Tensor
 
-from coterie.core.aggregation import Defence
 from coterie.core.metrics import Summary
 from coterie.core.settings import explained
 from coterie.core.tables import Counted
 from coterie.core.tasks import Evaluated, Fitted
 from coterie.engines.contract import Missing
-from coterie.training.privacy.ledger import Spent
 
 
 @explained
@@ -71,31 +69,17 @@ class RoundDone:
     unscored: tuple[Missing, ...] = ()  # clients that could not be evaluated
     discrepancy: float | None = None  # of evaluated rounds: how far clients went from their models (see diagnostics.py)
     clusterability: float | None = None  # of evaluated rounds: how different the clients of a cluster are
-    bytes_down: int = 0  # what the round would send to clients over a network, and get back from them
-    bytes_up: int = 0
     client_seconds: float = 0.0  # of `seconds`: spent on clients' work; the rest is the server's
-    update_norm: float | None = None  # the median of the cohort's updates; None where fewer than five were sent
-    rejected: tuple[int, ...] = ()  # of `missing`: clients that answered with an update beyond `update_bound`
     counted: tuple[Counted, ...] = ()  # numbers of clusters that a rule chose in this round, in their order
     validation: Summary | None = None  # where the run validates, in place of summary until the last round is over
-    defence: Defence | None = None  # what a robust aggregator did, where the run has one
-    privacy: Spent | None = None  # where the run has privacy: what it has cost clients by now
+    layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what each layer says, as JSON has it
     serves: ServingModel | None = None  # what clients predict with from now on
     fresh: Snapshot | None = field(default=None, repr=False, compare=False)  # of evaluated rounds, for listeners only
 
-
-@explained
-@dataclass(frozen=True)
-class AttackReport:
-    """Who was hostile and, of a backdoor, how often honest clients' models follow its trigger to the target class."""
-
-    kind: str
-    hostile: tuple[int, ...]
-    success: float | None = None
-
-    def __str__(self) -> str:
-        said = f"attack: {self.kind} by {len(self.hostile)} clients; scores are of the honest ones"
-        return said if self.success is None else f"{said}; the backdoor works in {100 * self.success:.1f} % of tries"
+    @property
+    def rejected(self) -> tuple[int, ...]:
+        """Of `missing`: clients that answered, and whose answer was not accepted."""
+        return tuple(missing.client for missing in self.missing if missing.rejected)
 
 
 @explained
@@ -109,7 +93,7 @@ class RunEnded:
     newcomers: Evaluated | None = None  # clients held out of training, after they were admitted
     warnings: tuple[str, ...] = ()  # what is wrong with the run though it has ended (see run_warnings.py)
     scored_on: Literal["test", "validation"] = "test"  # the samples that `clients` and `summary` are of
-    attack: AttackReport | None = None  # where some clients were hostile
+    layers: Mapping[str, Any] = field(default_factory=dict)  # what layers say of the whole run, by key
 
 
 Event: TypeAlias = RunStarted | RoundDone | RunEnded

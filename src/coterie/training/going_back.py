@@ -16,10 +16,10 @@ import yaml
 from coterie.core.decoder import parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import write_durably, writing
+from coterie.layers.privacy import check_unchanged
 from coterie.training import checkpoint, lineage, serving_file
 from coterie.training.config import read_file
 from coterie.training.data_record import DataRecord
-from coterie.training.privacy import record as privacy_record
 
 ABANDONED = "abandoned"
 COPIED = (
@@ -47,7 +47,9 @@ def abandoned(path: Path) -> list[Path]:
 
 def go_back(path: Path, round: int, say: Callable[[str], None]) -> None:
     """The run as it was after this round; later rounds are moved aside. The caller holds the run's lock."""
-    privacy_record.check_unchanged(path, "go back: what its later rounds have cost the clients is spent")
+    check_unchanged(
+        path, read_file(path / "config.yaml"), "go back: what its later rounds have cost the clients is spent"
+    )
     saves = {round_of(save): save for save in saves_of(path)}
     if round not in saves:
         there = ", ".join(map(str, sorted(saves))) or "none"

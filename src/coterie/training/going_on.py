@@ -13,9 +13,10 @@ from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike
 
 from coterie.core.errors import CoterieError
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
 from coterie.data.membership import identity_without, key_of
-from coterie.data.validation_split import with_validation
+from coterie.layers.privacy import check_unchanged
 from coterie.training import checkpoint, lineage
 from coterie.training.build import build_addition, build_data, build_model
 from coterie.training.checks import check_fit
@@ -23,7 +24,6 @@ from coterie.training.config import RunConfig, read_file
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.going_back import go_back, round_of, saves_of
 from coterie.training.matching import as_federation
-from coterie.training.privacy import record as privacy_record
 from coterie.training.run_directory import PATIENCE, read_history
 from coterie.training.settings import Settings
 from coterie.training.status import LOCK
@@ -128,7 +128,9 @@ def data_of(new: Path, config: RunConfig) -> dict[str, Any]:
 
 def write_addition(path: Path, data: Federation, joined: Federation, tree: Mapping[str, Any] | None) -> None:
     """Write down that a run has these clients from now on. data: the run's own until now."""
-    privacy_record.check_unchanged(path, "take in more clients: how they join its clusters is not accounted for")
+    check_unchanged(
+        path, read_file(path / "config.yaml"), "take in more clients: how they join its clusters is not accounted for"
+    )
     saves = saves_of(path)
     if not saves:
         raise CoterieError(

@@ -23,11 +23,10 @@ from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Cohort, NamesData, Roster, number_of
 from coterie.core.tasks import Evaluate, Evaluated
 from coterie.core.text import client_name
-from coterie.data.encoding import TableScale
+from coterie.data.cells import column_names, columns
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.frames import column_names, columns
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.engines.contract import Missing
 from coterie.engines.sequential import Sequential
 from coterie.methods.contract import admitted
@@ -323,7 +322,7 @@ def admit(
     roster = Roster(ids, newcomers.roster.n)
     engine = Sequential(result.model, behind, runner)
     done = result.settings.rounds
-    ask: Any = RoundAsk(engine, ids, result.settings.seed, done, keep=False)
+    ask: Any = RoundAsk(engine, ids, result.settings.seed, done, kind="probe")
     state = result.state
     with one_thread():
         rng = generator(result.settings.seed, Purpose.METHOD, done, 0)

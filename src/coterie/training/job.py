@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from coterie.core.model import Model
 from coterie.core.tables import Clients
 from coterie.engines.contract import Engine
+from coterie.layers.contract import Layer, Setup, Stack
 from coterie.methods.contract import Method
-from coterie.training.privacy.plan import PrivacyPlan
 from coterie.training.settings import Settings
 
 State = TypeVar("State")
@@ -24,4 +25,15 @@ class Job(Generic[State]):
     clients: Clients
     settings: Settings
     engine: Engine
-    privacy: PrivacyPlan | None = field(default=None, kw_only=True)
+    layers: tuple[Layer, ...] = field(default=(), kw_only=True)  # around the engine, the outermost first
+    prepared: Setup | None = field(default=None, kw_only=True)  # by these layers
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The engine with its layers: what visits go through."""
+        return Stack(self.engine, self.layers)
+
+    @cached_property
+    def setup(self) -> Setup:
+        """What layers have decided outside visits."""
+        return self.prepared or Setup(self.method, self.model, self.clients, self.settings)

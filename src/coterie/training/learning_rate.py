@@ -208,7 +208,7 @@ def _held_out(job: Job[State], ids: Tensor, model: All | Pick) -> Mapping[int, f
 
 def _asks(job: Job[State], ids: Tensor) -> RoundAsk:
     """A new one each time, so that all rates see the same batches; it leaves nothing at the clients."""
-    return RoundAsk(job.engine, ids, job.settings.seed, 0, keep=False, names=job.clients.names)
+    return RoundAsk(job.stack, ids, job.settings.seed, 0, kind="probe", names=job.clients.names)
 
 
 def _means(

@@ -21,9 +21,9 @@ from coterie.data.federation import Federation
 from coterie.data.membership import identity_without
 from coterie.engines.batched import Batched
 from coterie.engines.sequential import Sequential
+from coterie.layers.attack import read_attack
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, lineage, serving_file
-from coterie.training.adversaries import read_attack
 from coterie.training.beginning import recorded_arithmetic
 from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, build_model
 from coterie.training.config import RunConfig, read

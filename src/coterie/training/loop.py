@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from coterie.clustering.server_optimizers import Moments
 from coterie.core.compute import one_thread
-from coterie.core.errors import CoterieError, QuorumError
+from coterie.core.errors import AnswersMissingError, CoterieError
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import Roster
 from coterie.core.tasks import Evaluate, Fit, Fitted
-from coterie.engines.contract import Missing, WaitsForClients, arithmetic, device_of
-from coterie.engines.screening import Outlier, outlier
-from coterie.training.adversaries import hostile_clients, report
+from coterie.engines.contract import WaitsForClients, arithmetic, device_of
+from coterie.layers import warnings_of as layers_warn
 from coterie.training.assembly import Run
 from coterie.training.commonest import commonest
 from coterie.training.diagnostics import diagnose, models_of, training
@@ -29,13 +28,12 @@ from coterie.training.evaluation import (
     checked_predictor,
     evaluate,
     evaluate_newcomers,
+    score_elsewhere,
 )
-from coterie.training.events import AttackReport, RoundDone, RunEnded, RunStarted, Snapshot
-from coterie.training.privacy import record as privacy_record
-from coterie.training.privacy.begin import ledger_of
-from coterie.training.privacy.ledger import BudgetSpentError, Ledger
+from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.training.result import Result
-from coterie.training.round import RoundOutcome, do_round, wait_for_clients
+from coterie.training.retry import NoFurtherAttemptError, do_round
+from coterie.training.round import RoundOutcome, wait_for_clients
 from coterie.training.run_warnings import warnings_of
 from coterie.training.sampling import ClientSampler, available, roster_at
 from coterie.training.serves import serving_model
@@ -51,19 +49,14 @@ class Progress(Generic[State]):
     done: int  # rounds
     before: Sequence[RoundDone]  # rounds of an earlier process, if the run was resumed
     attempts: list[int]  # how often each round was tried
-    largest_update: float  # the largest median norm of a round's updates
     stopping: EarlyStopping
     history: list[RoundDone] = field(default_factory=list)  # rounds of this process
     saved: int = 0  # the round of the last checkpoint
     evaluation: Evaluation | None = None  # of the last round, if it was evaluated
-    ledger: Ledger | None = None  # what privacy has cost so far
-    moments: Moments = field(default_factory=dict)  # of the server optimizer
-    turned_away: set[int] = field(default_factory=set)  # clients whose update was ever rejected or quarantined
 
-    def is_over(self, rounds: int) -> bool:
-        """Whether there is no further round: all are done, it was stopped early, or the privacy budget is spent."""
-        spent = self.ledger is not None and not self.ledger.allows_a_round
-        return self.done >= rounds or self.stopping.now or spent
+    def is_over(self, run: Run[State]) -> bool:
+        """Whether there is no further round: all are done, it was stopped early, or a layer allows none."""
+        return self.done >= run.settings.rounds or self.stopping.now or run.stack.may_continue() is not None
 
     def record(self, event: RoundDone, evaluation: Evaluation | None) -> None:
         """A round is over."""
@@ -73,20 +66,17 @@ class Progress(Generic[State]):
 
 def train(run: Run[State]) -> Result[State]:
     """Do all rounds and evaluate the clients. The roster is read before every round: clients may come and go."""
-    suspects: list[Outlier] = []
     try:
         with one_thread():
             try:
-                return _train(run, suspects)
-            except (QuorumError, NoClientEvaluatedError) as error:
-                lost = _honest(run, error.missing if isinstance(error, QuorumError) else error.unscored)
+                return _train(run)
+            except AnswersMissingError as error:
+                # Some may send what is not finite on purpose: that says nothing of the learning rate.
+                lost = [one for one in error.missing if one.client not in run.setup.unscored.tolist()]
                 if not mostly_diverged(lost):
                     raise
-                suspect = suspects[-1] if suspects else None
-                noisy = run.privacy is not None and run.privacy.noise > 0
-                raise diverged(
-                    *(error.round, lost, run.clients, run.method, run.model, run.settings.seed, suspect, noisy)
-                ) from None
+                what = (error.round, lost, run.clients, run.method, run.model, run.settings.seed)
+                raise diverged(*what, run.stack.suspect(), run.setup.noisy) from None
     except BaseException as error:  # an interrupt too: the run directory says how the run ended
         if run.directory is not None:
             run.directory.leave(error)
@@ -96,25 +86,17 @@ def train(run: Run[State]) -> Result[State]:
             run.directory.close()
 
 
-def _honest(run: Run[State], lost: Sequence[Missing]) -> list[Missing]:
-    """Hostile clients send what is not finite on purpose: that says nothing of the learning rate."""
-    hostile = hostile_clients(run.clients, run.settings).tolist()
-    return [one for one in lost if one.client not in hostile]
-
-
-def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
-    """suspects: is given those whose updates stood out, should the run diverge."""
+def _train(run: Run[State]) -> Result[State]:
     began, settings = time.perf_counter(), run.settings
-    sampler = ClientSampler(run.clients, settings, None if run.privacy is None else run.privacy.key)
+    sampler = ClientSampler(run.clients, settings, run.setup.cohort_key, run.setup.unscored)
     progress = _start(run, sampler)
     with run.interruption.held():
-        while not (progress.is_over(settings.rounds) or run.interruption.came):
+        while not (progress.is_over(run) or run.interruption.came):
             try:
-                _do_and_save(run, progress, sampler, suspects)
-            except BudgetSpentError as error:
+                _do_and_save(run, progress, sampler)
+            except NoFurtherAttemptError:
                 if not progress.done:
                     raise
-                progress.ledger = error.ledger
                 _save(run, progress)
                 break
             except KeyboardInterrupt as why:
@@ -124,22 +106,18 @@ def _train(run: Run[State], suspects: list[Outlier]) -> Result[State]:
         if run.interruption.came and progress.saved < progress.done:
             _save(run, progress)
     evaluated, newcomers = _evaluate_run(run, sampler, progress)
-    found = report(run, progress.state, sampler.to_evaluate(progress.attempts)) if run.final_split == "test" else None
-    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began, found)
+    said: dict[str, Any] = {}
+    if run.final_split == "test":
+        roster = sampler.to_evaluate(progress.attempts)
+        said = run.stack.finish(partial(score_elsewhere, run, progress.state, roster))
+    return _finish(run, progress, evaluated, newcomers, time.perf_counter() - began, said)
 
 
-def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler, suspects: list[Outlier]) -> None:
+def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSampler) -> None:
     """One round: train, evaluate if it is due, tell, and write a checkpoint if one is due."""
-    outcome = do_round(
-        *(run, progress.state, sampler, progress.done),
-        *(progress.largest_update, progress.ledger, progress.moments, progress.turned_away),
-    )
-    progress.state, progress.ledger, progress.moments = outcome.state, outcome.ledger, outcome.moments
-    if (suspect := outlier(outcome.fits, run.settings.update_bound)) is not None:
-        suspects.append(suspect)
+    outcome = do_round(run, progress.state, sampler, progress.done)
+    progress.state = outcome.state
     progress.attempts.append(outcome.event.attempts)
-    progress.turned_away.update(outcome.event.rejected)
-    progress.largest_update = max(progress.largest_update, outcome.event.update_norm or 0.0)
     to_evaluate = sampler.to_evaluate(progress.attempts)
     event, evaluation, fresh = _evaluate_round(run, outcome, to_evaluate, progress.stopping)
     event = replace(event, serves=serving_model(checked_predictor(run.method, outcome.state)))
@@ -149,7 +127,7 @@ def _do_and_save(run: Run[State], progress: Progress[State], sampler: ClientSamp
     if evaluation is None and mostly_diverged(event.unscored):
         raise NoClientEvaluatedError(event.round, event.unscored)  # further rounds would not help
     del outcome, fresh  # clients' models, which a checkpoint does not need
-    if progress.is_over(run.settings.rounds) or progress.done % run.settings.checkpoint_every == 0:
+    if progress.is_over(run) or progress.done % run.settings.checkpoint_every == 0:
         _save(run, progress)
 
 
@@ -171,15 +149,7 @@ def _start(run: Run[State], sampler: ClientSampler) -> Progress[State]:
         before = run.directory.history(done)
     tried = {event.round: event.attempts for event in before}  # unknown for a round whose line was lost
     attempts = [tried.get(number, 1) for number in range(1, done + 1)]
-    largest = max((event.update_norm or 0.0 for event in before), default=0.0)
-    ledger = ledger_of(run.privacy, None if run.directory is None else run.directory.spent, done)
-    if run.directory is not None:
-        run.directory.ledger = ledger
-    stopping = EarlyStopping(settings, before)
-    moments = {} if run.directory is None else run.directory.moments
-    away = {client for event in before for client in event.rejected}
-    found = Progress(*(state, done, before, attempts, largest, stopping), saved=done, ledger=ledger, moments=moments)
-    return replace(found, turned_away=away)
+    return Progress(state, done, before, attempts, EarlyStopping(settings, before), saved=done)
 
 
 def _evaluate_round(
@@ -202,7 +172,7 @@ def _evaluate_round(
             evaluation = evaluate(run, state, t, roster)
             event = replace(event, summary=evaluation.summary)
     except NoClientEvaluatedError as error:
-        event, evaluation = replace(event, unscored=error.unscored), None
+        event, evaluation = replace(event, unscored=error.missing), None
     return event, evaluation, fresh
 
 
@@ -229,7 +199,6 @@ def _save(run: Run[State], progress: Progress[State]) -> None:
         return
     found = progress.evaluation
     tested = found if found is not None and found.split == "test" else None
-    run.directory.ledger, run.directory.moments = progress.ledger, progress.moments
     run.directory.save(progress.state, run.engine.memory, progress.done, tested)
     progress.saved = progress.done
 
@@ -247,7 +216,7 @@ def _evaluate_run(
         if run.final_split == "test":
             newcomers = evaluate_newcomers(run, progress.state, sampler.newcomers)
     except NoClientEvaluatedError as error:
-        raise error if mostly_diverged(error.unscored) else _not_evaluated(run, error) from None
+        raise error if mostly_diverged(error.missing) else _not_evaluated(run, error) from None
     if run.directory is not None and run.final_split == "test":
         run.directory.complete(progress.state, run.engine.memory, progress.done, evaluation, newcomers)
     return evaluation, newcomers
@@ -272,18 +241,18 @@ def _finish(
     evaluated: Evaluation,
     newcomers: Evaluation | None,
     seconds: float,
-    attack: AttackReport | None,
+    said: Mapping[str, Any],
 ) -> Result[State]:
     history = [*progress.before, *progress.history]
     usual = commonest(run.clients, evaluated.clients, run.settings, evaluated.split)
     warnings = warnings_of(run.method, evaluated.summary, history, run.clients, usual, progress.state)
-    warnings = (*warnings, *privacy_record.remarks(run.settings, history, run.clients))
+    warnings = (*warnings, *layers_warn(run.settings, history, run.clients))
     admitted = None if newcomers is None else newcomers.clients
-    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, attack))
+    run.notify(RunEnded(evaluated.clients, evaluated.summary, seconds, admitted, warnings, evaluated.scored_on, said))
     return Result(
         *(run.method, run.model, progress.state, tuple(progress.history), evaluated.clients, evaluated.summary),
         *(seconds, run.clients, run.settings, run.engine.memory, newcomers, evaluated.state),
         run_dir=None if run.directory is None else run.directory.path,
-        attack=attack,
+        attack=said.get("attack"),
         usual=usual,
     )

@@ -12,10 +12,9 @@ from torch import Tensor
 from coterie.core.errors import CoterieError
 from coterie.core.settings import Kind
 from coterie.core.tables import Clients, NamesData
-from coterie.data.domain import Domain
-from coterie.data.encoding import TableScale
-from coterie.data.federation import Federation
-from coterie.data.frames import column_names, columns
+from coterie.data.cells import column_names, columns
+from coterie.data.columns import TableScale
+from coterie.data.federation import Domain, Federation
 from coterie.data.scale import Scale
 from coterie.training.data_record import DataRecord, targets_of
 

@@ -19,18 +19,18 @@ from coterie.core.registry import AFTER_TRAINING, NO_CODE
 from coterie.core.tables import Clients, NamesData, number_of
 from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
+from coterie.layers.attack import AttackReport
+from coterie.layers.privacy import Spent
 from coterie.methods.contract import Method
 from coterie.training.commonest import Commonest
 from coterie.training.data_record import DataRecord
 from coterie.training.evaluation import Evaluation
-from coterie.training.events import AttackReport, RoundDone
-from coterie.training.privacy.ledger import Spent
+from coterie.training.events import RoundDone
 from coterie.training.settings import Settings
 
 if TYPE_CHECKING:
-    from coterie.training.explanation import Explanation
+    from coterie.insight.explain import Explanation
     from coterie.training.exported import ExportedModel
     from coterie.training.following import Following
     from coterie.training.inference import Served
@@ -106,11 +106,11 @@ class Result(Generic[State]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with it though it has ended: clients without a score, models no better than a constant, ..."""
-        from coterie.training.privacy.record import remarks
+        from coterie.layers import warnings_of as layers_warn
         from coterie.training.run_warnings import warnings_of
 
         found = warnings_of(self.method, self.summary, self.history, self.known, self.usual, self.state)
-        return (*found, *remarks(self.settings, self.history, self.known))
+        return (*found, *layers_warn(self.settings, self.history, self.known))
 
     @property
     def serves(self) -> Serves:
@@ -132,7 +132,7 @@ class Result(Generic[State]):
     @property
     def privacy(self) -> Spent | None:
         """What the run has cost its clients, if it has privacy (epsilon of each is in privacy.json)."""
-        return self.history[-1].privacy if self.history else None
+        return Spent.read(self.history[-1].layers.get("privacy")) if self.history else None
 
     def admit(self, newcomers: Federation | Sequence[tuple[Any, ...]]) -> Served:
         """Admit clients that were not part of training, by the method's own rule and without retraining.
@@ -198,7 +198,7 @@ class Result(Generic[State]):
 
         client: its number, or its name. Without the clients' data only the clusters' models are compared.
         """
-        from coterie.training.explanation import explain
+        from coterie.insight.explain import explain
 
         return explain(self, client)
 

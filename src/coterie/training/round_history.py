@@ -9,18 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from coterie.core.aggregation import Defence
 from coterie.core.decoder import DecodeError, decode, parse_json
 from coterie.core.errors import CoterieError
 from coterie.core.files import plain_bytes
 from coterie.core.metrics import Summary
+from coterie.core.tables import Counted
 from coterie.engines.contract import Missing
-from coterie.training import round_format
 from coterie.training.events import RoundDone, ServingModel
-from coterie.training.privacy.ledger import Spent
 
 FILE = "rounds.jsonl"
-MEASURED = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "client_seconds", "update_norm")  # of a round
+FORMAT = 3  # of a line
+MEASURED = ("discrepancy", "clusterability", "client_seconds")  # of a round
 
 
 def line_of(event: RoundDone) -> str:
@@ -28,16 +27,12 @@ def line_of(event: RoundDone) -> str:
     line = dataclasses.asdict(dataclasses.replace(event, fresh=None))
     del line["fresh"]
     for absent in (*line["missing"], *line["unscored"]):
-        if absent["name"] is None:
-            del absent["name"]
-    for optional in ("counted", "privacy", "defence", "serves"):
+        for usual in ("name", "rejected"):
+            if not absent[usual]:
+                del absent[usual]
+    for optional in ("counted", "serves"):
         if not line[optional]:
             del line[optional]
-    if "privacy" in line:
-        line["privacy"] = line["privacy"] | {
-            "epsilon": number(line["privacy"]["epsilon"]),
-            "clients": [(number(epsilon), count) for epsilon, count in line["privacy"]["clients"]],
-        }
     summary, validation = line.pop("summary") or {}, line.pop("validation")
     for scored in (summary, validation):
         if scored and scored["scores"] is None:
@@ -45,7 +40,7 @@ def line_of(event: RoundDone) -> str:
     if validation is not None:
         line["validation"] = {name: number(value) for name, value in validation.items()}
     finite = {name: number(value) for name, value in (line | summary).items()}
-    return json.dumps({"format": round_format.FORMAT} | finite)
+    return json.dumps({"format": FORMAT} | finite)
 
 
 def number(value: Any) -> Any:
@@ -93,8 +88,6 @@ class _Line:
     seconds: float
     missing: tuple[Missing, ...]
     unscored: tuple[Missing, ...]
-    rejected: tuple[int, ...] = ()
-    defence: Defence | None = None
     serves: ServingModel | None = None
 
 
@@ -107,24 +100,14 @@ def _event(line: Any) -> RoundDone:
     if validation is not None and validation.loss is None:
         validation = dataclasses.replace(validation, loss=math.nan)
     measured = {key: line[key] for key in MEASURED if key in line and isinstance(line[key], int | float | None)}
-    measured["clusterability"] = round_format.clusterability(line)
     return RoundDone(
         **{f.name: getattr(found, f.name) for f in dataclasses.fields(found)},
         **measured,
-        counted=round_format.counted(line),
+        counted=tuple(Counted(**one | {"scores": tuple(map(tuple, one["scores"]))}) for one in line.get("counted", [])),
         summary=_summary(line),
         validation=validation,
-        privacy=_spent(line.get("privacy")),
+        layers={str(key): dict(said) for key, said in line["layers"].items()},
     )
-
-
-def _spent(found: Any) -> Spent | None:
-    """What privacy had cost by then; an infinite epsilon is null in the line."""
-    if found is None:
-        return None
-    clients = tuple((math.inf if one is None else float(one), _whole(many)) for one, many in found["clients"])
-    epsilon = math.inf if found["epsilon"] is None else float(found["epsilon"])
-    return Spent(**found | {"epsilon": epsilon, "clients": clients})
 
 
 def _summary(line: dict[str, Any]) -> Summary | None:

@@ -17,6 +17,7 @@ from coterie.core.settings import explained_call, settings_from
 from coterie.data.federation import Federation
 from coterie.engines.choose import EngineName
 from coterie.engines.contract import Engine
+from coterie.layers.contract import Layer
 from coterie.methods.contract import Method
 from coterie.training import lineage
 from coterie.training.assembly import EngineRequest, Output, assemble
@@ -60,15 +61,16 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     listeners: Sequence[Listener] = (),
+    layers: Sequence[Layer] = (),
     **settings: Unpack[SettingsOptions],
 ) -> Result[Any]:
     """Train a federation with a method and evaluate every client.
 
-    method: an object, coterie.WeCFL(k=4), or a name (`coterie methods`) for its defaults. Without one,
+    method: an object, coterie.WeCFL(k=4), or a name (`coterie list methods`) for its defaults. Without one,
         run(federation=clients), it is Halves, which needs no number of clusters.
     federation: a Federation, or a list of (x, y) per client; required.
     model: an nn.Module class, a function that builds one, an instance as a blueprint, a name
-        (`coterie models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`. To train a part of it:
+        (`coterie list models`) or, with parameters, `coterie.zoo.MLP(hidden=(64,))`. To train a part of it:
         `coterie.Tuned("mlp", train="head")`.
     rounds, seed: how many rounds (30); the same seed gives the same bits.
     participation: clients per round, a share (0.1; 1.0 is all) or a count (20; 1 is one).
@@ -101,6 +103,7 @@ def run(
     those of the honest clients.
     privacy: coterie.Privacy(epsilon=8): clip updates and add noise, so that the models are differentially private.
     listeners: functions that are called with every event (RunStarted, RoundDone, RunEnded).
+    layers: your own, around the engine (see `coterie.Layer`).
     """
     if federation is None:
         raise ArgumentError(
@@ -118,5 +121,5 @@ def run(
     output = None if out is None else Output(Path(out), resume)
     compute = settings_from(Compute, device=device, precision=precision, compile=compile, deterministic=deterministic)
     request = EngineRequest(engine, workers, compute=compute)
-    with assemble(the_method, the_model, data, chosen, request, output, listeners=listeners) as ready:
+    with assemble(the_method, the_model, data, chosen, request, output, listeners=listeners, layers=layers) as ready:
         return train(ready)

@@ -5,7 +5,7 @@ run.json           versions, seed, start                 checkpoints/    round-0
 assignments.json   the cluster of each client            clients.json    the last evaluation, client by client
 trace.jsonl, sketch.safetensors   the clusters in every evaluated round, and sketches of models (see trace.py)
 newcomers.json     the same of clients kept from training, where there are any
-attack.json        who was hostile, and how far a backdoor got, where the run simulated an attack
+attack.json ...    what a layer of the run writes, by its key (see `layers`)
 serving.json       the form of the data, so that models can be used without it (see serving_file.py)
 learning_rate.json what `local.lr: auto` tried and found, if it was asked (see learning_rate.py)
 status.json        running, done, stopped or failed, and why (see status.py)
@@ -27,12 +27,13 @@ import yaml
 from filelock import FileLock, Timeout
 
 from coterie.client.contract import Memory
-from coterie.clustering import server_optimizers
 from coterie.core.errors import CoterieError, ResumeError
 from coterie.core.files import LineLog, check_run_files, make_directory, sync_directory, write_durably, writing
 from coterie.core.model import Model
 from coterie.core.tables import Clients, clients_at
 from coterie.data.federation import Federation
+from coterie.layers import fixed, free, own_of
+from coterie.layers.contract import Stack
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, following, lineage, round_history, run_warnings, status
 from coterie.training.beginning import began_otherwise
@@ -40,24 +41,19 @@ from coterie.training.client_rows import assignment, client_rows
 from coterie.training.evaluation import Evaluation
 from coterie.training.evaluation_record import packable
 from coterie.training.events import Event, RoundDone, RunEnded
-from coterie.training.privacy import record as privacy_record
-from coterie.training.privacy.ledger import Ledger
 from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import FILE as SERVING
 from coterie.training.serving_file import contents
 from coterie.training.status import LOCK
 from coterie.training.trace import Trace
 
-MAY_CHANGE = (
-    "rounds",  # first: not with privacy, whose noise is for so many
+MAY_CHANGE = (  # of the settings, when a run is resumed; layers say which of theirs may
+    "rounds",
     "checkpoint_every",
     "keep_checkpoints",
-    "quorum",
-    "retries",
-    "update_bound",
     "validation",  # which the identity of the data has in it
     "stop_after",
-)  # of the settings, when a run is resumed
+)
 FLOWER = "flower"  # in the directory of a run over a network: what Flower itself keeps
 AUDIT_LOG = "audit.jsonl"  # and there: who was let in, and who and what was refused
 PATIENCE = 0.5  # seconds to wait for the lock: a check whether the run is alive holds it for a moment
@@ -74,18 +70,17 @@ def describe(method: object) -> str:
 
 
 def plain(settings: Any) -> dict[str, Any]:
-    """Settings as a document has them; a function, which only an attack may be, by its name."""
-    found = dataclasses.asdict(settings)
-    if settings.attack is not None:
-        found["attack"]["kind"] = settings.attack.name
-    return found
+    """Settings as a document has them; those of a layer may say themselves how."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    own = {name: value.plain() for name, value in values.items() if hasattr(value, "plain")}
+    return dataclasses.asdict(settings) | own
 
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
-    free = MAY_CHANGE if settings.privacy is None else MAY_CHANGE[1:]
+    may_change = {*MAY_CHANGE, *free()} - fixed(settings).keys()
     return {  # the settings first: another seed is also other data, and the seed is what was changed
-        **{k: repr(v) for k, v in plain(settings).items() if k not in free},
+        **{k: repr(v) for k, v in plain(settings).items() if k not in may_change},
         "method": describe(method),
         "model": model.description,
         "data": clients.identity(),
@@ -111,17 +106,19 @@ class RunDirectory:
         config: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = warn,
         also: Mapping[str, str] | None = None,
+        stack: Stack | None = None,
     ) -> None:
-        """say: called with a message about damaged files. also: other files, with their text."""
+        """say: called with a message about damaged files. also: other files, with their text. stack: the run's engine
+        with its layers, whose state is saved and restored."""
         self.path, self._resume, self._method = path, resume, method
         self._settings, self._config, self._say, self._also = settings, config, say, also or {}
         self._belongs = belongs(method, model, clients, settings)
+        if own := own_of(() if stack is None else stack.layers):
+            self._belongs["layers"] = ", ".join(map(describe, own))
         self._clients, self._model = clients, model
         self._recorded: set[str] = set()  # the evaluations that the last checkpoint has in it
-        self.spent: Mapping[str, Any] | None = None  # what the last checkpoint says of the cost of privacy
         self.precision = "float32"  # that clients compute in
-        self.ledger: Ledger | None = None  # what privacy has cost so far, to be saved with the next one
-        self.moments: server_optimizers.Moments = {}  # of the last checkpoint, or to be saved with the next one
+        self._stack = stack
         self.joined = torch.empty(0, dtype=torch.int64)  # clients that were added since the last checkpoint
         self._trace = Trace(path, len(clients), settings.seed, model.part("last_weight"), model.size)
         self._log: LineLog | None = None
@@ -180,10 +177,13 @@ class RunDirectory:
         try:
             history = lineage.read(self.path)
             earlier = lineage.is_earlier(history, self._clients)
-            last, damaged = checkpoint.load_newest(found, fresh, self._method, self._belongs, earlier, self._model)
+            last, damaged = checkpoint.load_newest(
+                *(found, fresh, self._method, self._belongs, earlier, self._model, fixed(self._settings))
+            )
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
-        privacy_record.check_whole(self._settings, self._clients, damaged)
+        if self._stack is not None:
+            self._stack.unpack(last.also.get("layers", {}), damaged)
         for file in damaged:
             self._say(f"{file}: damaged; the run continues after round {last.round}, from the checkpoint before it")
             with writing(file):
@@ -195,8 +195,6 @@ class RunDirectory:
         last = without_forgotten(last, history.forgotten)
         memory.restore(last.memory)  # which a full disk may prevent: that says nothing against the checkpoint
         self._recorded = set() if len(self.joined) else set(last.also)
-        self.spent = last.also.get("privacy")
-        self.moments = server_optimizers.unpacked(last.also.get("moments"))
         return last.state, last.round
 
     def saves(self) -> list[Path]:
@@ -247,10 +245,9 @@ class RunDirectory:
         found = {"evaluation": evaluated, "newcomers": newcomers}
         run = (self._method, self._model, self._clients if isinstance(self._clients, Federation) else None, memory)
         also: dict[str, Any] = {name: packable(one, *run) for name, one in found.items() if one is not None}
-        if self.ledger is not None:
-            also["privacy"] = privacy_record.kept(self.path, self.ledger, self._clients)
-        if self.moments:
-            also["moments"] = server_optimizers.packed(self.moments)
+        self._write_documents()
+        if self._stack is not None:
+            also["layers"] = self._stack.pack()
         file = self.path / "checkpoints" / f"round-{round:06d}.safetensors"
         checkpoint.save(file, state, memory, round, self._belongs, also)
         self._recorded = set(also)
@@ -273,8 +270,7 @@ class RunDirectory:
             self._write("clients.json", rows)
             if event.newcomers is not None:
                 self._write("newcomers.json", client_rows(self._clients, event.newcomers))
-            if event.attack is not None:
-                self._write("attack.json", dataclasses.asdict(event.attack))
+            self._write_documents()
             run_warnings.write(self.path, event.warnings)
             status.write(self.path, "done")
 
@@ -309,6 +305,12 @@ class RunDirectory:
         if (self.path / round_history.FILE).is_file():
             kept = "".join(f"{text}\n" for number, (text, _) in found.items() if number <= done)
             write_durably(self.path / round_history.FILE, kept)
+
+    def _write_documents(self) -> None:
+        """The files of layers."""
+        for name, found in ({} if self._stack is None else self._stack.documents(self._clients)).items():
+            with writing(self.path / name):
+                self._write(name, found)
 
     def _write(self, name: str, value: object) -> None:
         write_durably(self.path / name, json.dumps(value, indent=1) + "\n")

@@ -58,7 +58,6 @@ def warnings_of(
         _overfits(history, clients),
         _collapsed(method, summary),
         _left_behind(history, clients),
-        _below_the_floor(history),
         _never_changed(history, clients),
         _undecided(state),
     ]
@@ -79,20 +78,6 @@ def _never_changed(history: Sequence[RoundDone], clients: Clients) -> str | None
     return (
         f"the data was to change in round {changes[0]} first (data.drift.at), and the run ended after round {done}: "
         "nothing has changed in it"
-    )
-
-
-def _below_the_floor(history: Sequence[RoundDone]) -> str | None:
-    """Where clusters were too small for the robust rule that was asked for."""
-    small = [event for event in history if event.defence is not None and event.defence.small]
-    if not small:
-        return None
-    last = small[-1].defence
-    assert last is not None
-    many = max(members for _, members in last.small)
-    return (
-        f"aggregator: in {len(small)} of {len(history)} rounds there were clusters below aggregator.floor (in the last "
-        f"of them of up to {many} clients): their updates were clipped and averaged, which protects them less"
     )
 
 

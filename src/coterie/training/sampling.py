@@ -11,8 +11,8 @@ from torch import Tensor
 
 from coterie.core.seeds import Purpose, generator
 from coterie.core.tables import ByClient, Clients, Roster, clients_at
+from coterie.data.federate import with_validation
 from coterie.data.federation import Federation
-from coterie.data.validation_split import with_validation
 from coterie.training.settings import Settings, how_many
 
 
@@ -44,9 +44,11 @@ def training_data(federation: Federation, settings: Settings) -> Federation:
 class ClientSampler:
     """Draws the clients of each round from those connected now. Cached; recomputed when the roster changes."""
 
-    def __init__(self, clients: Clients, settings: Settings, key: int | None = None) -> None:
-        """key: see `sample_cohort`."""
-        self._clients, self._settings, self._key = clients, settings, key
+    def __init__(
+        self, clients: Clients, settings: Settings, key: int | None = None, unscored: Tensor | None = None
+    ) -> None:
+        """key: see `sample_cohort`. unscored: clients whose scores do not count."""
+        self._clients, self._settings, self._key, self._unscored = clients, settings, key, unscored
         self._seen: Roster | None = None
 
     def _now(self) -> tuple[Roster, Roster]:
@@ -63,7 +65,7 @@ class ClientSampler:
     @property
     def newcomers(self) -> Roster:
         """The clients that join after training."""
-        return self._honest(self._now()[1])
+        return self._scored(self._now()[1])
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -74,20 +76,14 @@ class ClientSampler:
         """The ids of the clients of round t."""
         return sample_cohort(self.roster, self._settings, t, attempt, self._key)
 
-    def dropouts(self, ids: Tensor, t: int, attempt: int) -> Tensor:
-        """Those of the cohort that do not answer, if dropout is simulated."""
-        return simulated_dropouts(ids, self._settings, t, attempt)
-
     def to_evaluate(self, attempts: Sequence[int]) -> Roster:
         """The clients to evaluate; see `clients_to_evaluate`."""
-        return self._honest(clients_to_evaluate(self.roster, self._settings, attempts, self._key))
+        return self._scored(clients_to_evaluate(self.roster, self._settings, attempts, self._key))
 
-    def _honest(self, roster: Roster) -> Roster:
-        """Where some clients are hostile, scores are those of the others."""
-        attack = self._settings.attack
-        if attack is None:
+    def _scored(self, roster: Roster) -> Roster:
+        if self._unscored is None or not len(self._unscored):
             return roster
-        return roster.only(~torch.isin(roster.ids, attack.hostile(self._settings.seed, self._clients.roster.ids)))
+        return roster.only(~torch.isin(roster.ids, self._unscored))
 
 
 def roster_at(clients: Clients, roster: Roster, t: int) -> Roster:
@@ -133,9 +129,3 @@ def clients_to_evaluate(roster: Roster, settings: Settings, attempts: Sequence[i
     met = torch.cat(drawn).unique()
     here = torch.isin(roster.ids, met)
     return roster.only(here)
-
-
-def simulated_dropouts(ids: Tensor, settings: Settings, t: int, attempt: int) -> Tensor:
-    """Which of these clients do not answer, if dropout is simulated."""
-    rng = generator(settings.seed, Purpose.DROPOUT, t, attempt)
-    return ids[torch.from_numpy(rng.random(len(ids)) < settings.dropout)] if settings.dropout else ids[:0]

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, NonNegativeInt, PositiveInt, Strict, model_validator
+from pydantic import NonNegativeInt, PositiveInt, Strict, model_validator
 
-from coterie.clustering.aggregators import Robust
-from coterie.clustering.server_optimizers import Adam, Momentum, ServerOptimizer
+from coterie.clustering.server_optimizers import Adam, Momentum
 from coterie.core.errors import CoterieError
-from coterie.core.settings import STRICT, Share, ShareBelowOne, dataclass
-from coterie.engines.attacks import Attack
-from coterie.training.privacy.settings import Privacy
+from coterie.core.settings import STRICT, ShareBelowOne, dataclass
+from coterie.layers import LayerSettings
+from coterie.layers.attack import Attack
+from coterie.layers.privacy import Privacy
+from coterie.layers.robust import Robust
 
 Kept = Annotated[int, Strict(), Ge(2)] | Literal["all"]
-BY_NAME = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
-Aggregation = Annotated[Robust, BY_NAME]
-Optimizing = Annotated[ServerOptimizer, BY_NAME]
 Participation = Annotated[int, Strict(), Ge(1)] | Annotated[float, Gt(0), Le(1)]
 
 
@@ -50,8 +48,8 @@ class SettingsOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, config=STRICT)
-class Settings:
-    """The settings of a run that do not depend on the method."""
+class RoundSettings:
+    """What no layer has to do with."""
 
     rounds: PositiveInt = 30
     participation: Participation = 1.0  # a share of the clients (0.1, 1.0) or a count (20) per round
@@ -62,10 +60,6 @@ class Settings:
     evaluate_on: Participation = 1.0  # a share or a count of the clients, drawn once for the whole run
     evaluate_whom: Literal["all", "met"] = "all"  # "met": only clients drawn for a round so far (FedGroup's authors)
     weigh_clients: Literal["test", "train", "equal"] = "test"  # in accuracy and macro-F1 over clients
-    quorum: Share = 0.5  # share of the asked clients that must answer
-    retries: NonNegativeInt = 2  # how often a round below the quorum is repeated with other clients
-    update_bound: Annotated[float, Ge(0)] = 10.0  # an update's norm, in medians of the cohort; beyond: rejected. 0: off
-    dropout: ShareBelowOne = 0.0  # simulated: the chance that a client asked does not answer
     newcomers: ShareBelowOne = 0.0  # share of the clients that is not trained on and joins after training
     # Share of each client's training samples held out for validation, or the samples that the data marks (val). With
     # it, rounds are scored on validation samples, and test samples are used once, after the last round.
@@ -73,22 +67,11 @@ class Settings:
     stop_after: PositiveInt | None = None  # rounds without a lower validation loss after which the run ends
     checkpoint_every: PositiveInt = 5  # rounds, if the run has a directory; the last one always
     keep_checkpoints: Kept = 2  # how many of them, or "all": `coterie run --back-to ROUND` goes back to one of these
-    aggregator: Aggregation | None = None  # a robust rule in place of every mean: docs/robustness.md
-    server_optimizer: Optimizing | None = None  # momentum or adam around every mean: docs/server-optimizers.md
-    attack: Attack | None = None  # simulated: hostile clients, and what they do; scores are of the honest ones
-    privacy: Privacy | None = None  # differential privacy of clients (docs/privacy.md)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Settings:
+    def _consistent(self) -> RoundSettings:
         if self.evaluate_whom == "met" and (isinstance(self.evaluate_on, int) or self.evaluate_on != 1.0):
             raise ValueError("evaluate_whom: met is everyone met so far; leave evaluate_on at 1.0")
-        if self.privacy is not None and self.aggregator is not None:
-            raise ValueError("privacy: a robust aggregator looks at all updates at once, which is not accounted for")
-        if self.privacy is not None and self.stop_after is not None:
-            raise ValueError(
-                "privacy: stop_after ends the run by the validation losses of single clients, which is not accounted "
-                "for; leave it out"
-            )
         if self.sampling == "poisson" and isinstance(self.participation, int):
             raise ValueError("sampling: poisson draws each client with a chance; write participation as a share (0.1)")
         return self
@@ -123,6 +106,11 @@ class Settings:
                 code="config-invalid-value",
             )
         return many
+
+
+@dataclass(frozen=True, config=STRICT)
+class Settings(LayerSettings, RoundSettings):
+    """The settings of a run that do not depend on the method: of its rounds, and of the layers around its visits."""
 
 
 def how_many(key: str, share: int | float, clients: int) -> int:

@@ -1,4 +1,4 @@
-"""`coterie inspect` and `coterie explain` as their users meet them."""
+"""`coterie inspect` and `coterie clusters --client` as their users meet them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACE = {"client", "name", "samples", "cluster", "margin", "runner_up", "typical
 
 @pytest.fixture(autouse=True)
 def fewer_resamples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("coterie.training.inspection.MANY", 10)
+    monkeypatch.setattr("coterie.insight.inspect.MANY", 10)
     monkeypatch.chdir(tmp_path)
 
 
@@ -128,21 +128,21 @@ def test_mistakes(tmp_path: Path) -> None:
 def test_why_a_client_is_where_it_is(tmp_path: Path) -> None:
     words = ("data.name=csv", f"data.path={table(tmp_path / 'visits.csv')}", "data.client=hospital", "data.y=outcome")
     said("run", *words, "method.name=wecfl", "method.k=2", "rounds=3", "--out", "a")
-    out = said("explain", "a", "south 2")
+    out = said("clusters", "a", "--client", "south 2")
     assert out.startswith("client 'south 2' is in cluster ")
     assert "The runner-up is cluster" in out
     assert "client 'south" in out.splitlines()[4]
-    found = strictly(said("explain", "a", "south 2", "--json"))
+    found = strictly(said("clusters", "a", "--client", "south 2", "--json"))
     assert found["name"] == "south 2"
     assert found["answer"] == out.splitlines()
     assert {"cluster", "scores", "margin", "runner_up", "nearest", "contrast", "sizes", "measure"} <= set(found)
-    assert "south 2" in failed("explain", "a", "south 22")
-    assert "not a run" in failed("explain", "b", "0")
+    assert "south 2" in failed("clusters", "a", "--client", "south 22")
+    assert "not a run" in failed("clusters", "b", "--client", "0")
 
 
 def test_a_number_is_a_number_where_clients_have_no_names() -> None:
     said("run", *QUICK, "method.name=ifca", "method.k=2", "rounds=2", "--out", "a")
-    assert said("explain", "a", "3").startswith("client 3 is in cluster ")
+    assert said("clusters", "a", "--client", "3").startswith("client 3 is in cluster ")
 
 
 def test_the_server_has_no_directory_while_it_inspects(monkeypatch: pytest.MonkeyPatch) -> None:

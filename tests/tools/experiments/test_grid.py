@@ -94,6 +94,14 @@ def test_a_key_applies_where_the_method_has_it_and_it_is_said_once() -> None:
     assert ks == {"fedavg": None, "fedprox": None, "wecfl": 4}
 
 
+def test_of_a_method_around_a_method_the_inner_key_is_named() -> None:
+    grid = plan(None, ["method=wecfl,fesem-cam", "method.k=2,4"])
+    left = "method.k: left out for fesem-cam, which has no such key (fesem-cam has method.base.k)"
+    assert grid.notes == (left,)
+    with pytest.raises(CoterieError, match=r"method\.k: unknown key\. Did you mean 'method\.base\.k'"):
+        plan(None, ["method=fesem-cam", "method.k=2"])
+
+
 def test_the_same_for_models_and_partitions() -> None:
     grid = plan(None, ["data.partition=iid,dirichlet", "data.partition.alpha=0.1,1", "model=linear,mlp", *QUICK])
     assert len(grid.runs) == 2 * 3

@@ -40,7 +40,12 @@ def add_round(path: Path, number: int, accuracy: float | None = None) -> None:
     cluster = [client % CLUSTERS for client in range(CLIENTS)]
     line: dict[str, Any] = {"round": number, "asked": CLIENTS, "answered": CLIENTS - 1, "attempts": 1, "seconds": 0.1}
     line |= {"missing": [{"client": 3, "reason": "dropped out"}], "unscored": [], "client_seconds": 0.08}
-    line |= {"bytes_down": 48000, "bytes_up": 44000, "loss": 1 - score, "accuracy": score, "macro_f1": score - 0.02}
+    line |= {
+        "layers": {"traffic": {"down": 48000, "up": 44000}},
+        "loss": 1 - score,
+        "accuracy": score,
+        "macro_f1": score - 0.02,
+    }
     line |= {"clusters": CLUSTERS, "sizes": [CLIENTS // CLUSTERS] * CLUSTERS, "ari": 1.0, "nmi": 1.0}
     trace = {"round": number, "cluster": cluster, "accuracy": [score] * CLIENTS, "macro_f1": [score - 0.02] * CLIENTS}
     with (path / "rounds.jsonl").open("a", encoding="utf-8") as log:

@@ -16,16 +16,19 @@ BELONGS = {"data": "toys, in two groups: 4 clients, 40 training samples, checksu
 ROUNDS: list[dict[str, Any]] = [
     json.loads(line)
     for line in (
-        '{"format": 2, "round": 1, "asked": 4, "answered": 3, "missing": [{"client": 3, "reason": "asleep"}], '
-        '"attempts": 1, "seconds": 2.0, "unscored": [], "discrepancy": 0.5, "clusterability": 2.0, "bytes_down": 4000, '
-        '"bytes_up": 3000, "client_seconds": 1.5, "loss": 1.0, "accuracy": 0.5, "macro_f1": 0.4, "clusters": 2, '
+        '{"format": 3, "round": 1, "asked": 4, "answered": 3, "missing": [{"client": 3, "reason": "asleep"}], '
+        '"attempts": 1, "seconds": 2.0, "unscored": [], "discrepancy": 0.5, "clusterability": 2.0, '
+        '"layers": {"traffic": {"down": 4000, "up": 3000}}, "client_seconds": 1.5, '
+        '"loss": 1.0, "accuracy": 0.5, "macro_f1": 0.4, "clusters": 2, '
         '"sizes": [3, 1], "ari": 0.2, "nmi": 0.3, "mixture_error": null}',
-        '{"format": 2, "round": 2, "asked": 4, "answered": 4, "missing": [], "attempts": 1, "seconds": 1.0, '
+        '{"format": 3, "round": 2, "asked": 4, "answered": 4, "missing": [], "attempts": 1, "seconds": 1.0, '
         '"unscored": [], '
-        '"discrepancy": null, "clusterability": null, "bytes_down": 4000, "bytes_up": 4000, "client_seconds": 0.75}',
-        '{"format": 2, "round": 3, "asked": 4, "answered": 4, "missing": [], "attempts": 1, "seconds": 1.0, '
+        '"discrepancy": null, "clusterability": null, '
+        '"layers": {"traffic": {"down": 4000, "up": 4000}}, "client_seconds": 0.75}',
+        '{"format": 3, "round": 3, "asked": 4, "answered": 4, "missing": [], "attempts": 1, "seconds": 1.0, '
         '"unscored": [], '
-        '"discrepancy": 0.25, "clusterability": 1.0, "bytes_down": 4000, "bytes_up": 4000, "client_seconds": 0.75, '
+        '"discrepancy": 0.25, "clusterability": 1.0, '
+        '"layers": {"traffic": {"down": 4000, "up": 4000}}, "client_seconds": 0.75, '
         '"loss": 0.5, "accuracy": 0.75, "macro_f1": 0.7, "clusters": 2, "sizes": [2, 2], "ari": 1.0, "nmi": 1.0, '
         '"mixture_error": null}',
     )

@@ -33,7 +33,7 @@ def test_scalars_histograms_and_parameters_are_read_back(tmp_path: Path) -> None
     assert set(accuracy) == {2, 4}
     for round_, summary in summaries.items():
         assert accuracy[round_] == pytest.approx(summary.accuracy, abs=1e-6)
-    assert {f"round/{name}" for name in ("loss", "macro_f1", "clusters", "ari", "bytes_up")} <= set(
+    assert {f"round/{name}" for name in ("loss", "macro_f1", "clusters", "ari", "traffic/up")} <= set(
         found.Tags()["scalars"]
     )
     sizes = found.Histograms("round/sizes")

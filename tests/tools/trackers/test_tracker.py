@@ -48,10 +48,10 @@ def test_a_run_is_parameters_then_evaluated_rounds_then_a_summary() -> None:
     last = result.history[-1]
     _, _, scalars, sizes = logged[-1]
     assert sizes == result.summary.sizes
-    wanted = ("loss", "accuracy", "macro_f1", "clusters", "ari", "nmi", "bytes_down", "bytes_up", "seconds")
+    wanted = ("loss", "accuracy", "macro_f1", "clusters", "ari", "nmi", "traffic/down", "traffic/up", "seconds")
     assert set(scalars) >= {*wanted, "client_seconds", "missing", "discrepancy", "clusterability"}
     assert scalars["accuracy"] == result.accuracy
-    assert scalars["bytes_up"] == last.bytes_up > 0
+    assert scalars["traffic/up"] == last.layers["traffic"]["up"] > 0
     assert "mixture_error" not in scalars  # there is none, and NaN is not a number
     assert summary["accuracy"] == result.accuracy
     assert summary["seconds"] == result.seconds

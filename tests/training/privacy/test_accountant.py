@@ -7,7 +7,7 @@ import math
 import pytest
 
 from coterie.core.errors import CoterieError
-from coterie.training.privacy.accountant import (
+from coterie.layers.accountant import (
     Gaussian,
     PoissonGaussian,
     RandomisedResponse,

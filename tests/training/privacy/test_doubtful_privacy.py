@@ -8,9 +8,8 @@ import coterie
 from conftest import raises
 from coterie.core.errors import CoterieWarning
 from coterie.core.local import Local
+from coterie.layers.privacy import declared, planned
 from coterie.training.build import as_model
-from coterie.training.privacy.begin import planned
-from coterie.training.privacy.declarations import declared
 from coterie.training.settings import Settings
 
 pytest.importorskip("dp_accounting", reason="the extra `privacy` is not installed")

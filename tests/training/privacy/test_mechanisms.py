@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.core.sketch import lift, sketch
-from coterie.training.privacy.mechanisms import clipped, clipped_sums, lifted, noise, noisy_sketches
+from coterie.layers.accountant import clipped, clipped_sums, lifted, noise, noisy_sketches
 
 START = torch.tensor([[1.0, 1.0]])
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from conftest import raises
+from coterie.client.contract import Memory, Moment
 from coterie.clustering.averaging import mean, mean_by, weigh
-from coterie.core.errors import NoAnswerError
+from coterie.core.errors import NoAnswerError, QuorumError
 from coterie.core.local import Local
 from coterie.core.references import All, Best, Own, Pick
 from coterie.core.tables import ByClient
 from coterie.core.tasks import Describe, Described, Evaluate, Fit, Fitted, Score, Scored
+from coterie.engines.contract import Missing, Outcome, ReplyBuilder, Visit
+from coterie.layers.accountant import noise
+from coterie.layers.contract import Layer, Onward, Stack
+from coterie.layers.privacy import Ledger, Privacy, PrivacyPlan, PrivateAttempt
 from coterie.methods.contract import Releases, once
-from coterie.testing.scripted import ScriptedAsk, fitted, scored
-from coterie.training.privacy.ledger import Ledger
-from coterie.training.privacy.mechanisms import noise
-from coterie.training.privacy.plan import PrivacyPlan
-from coterie.training.privacy.private_ask import PrivateAsk
-from coterie.training.privacy.settings import Privacy
+from coterie.testing.scripted import fitted, scored
+from coterie.training.ask import RoundAsk
 
 W = torch.tensor([1.0, 1.0])
 FIT = Fit(All(W), local=Local())
@@ -36,28 +37,50 @@ def plan_of(*, noise: float = 0.0, signals: float = 0.0, **changes: Any) -> Priv
     return dataclasses.replace(plan, **changes)
 
 
-def private(
-    plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, round: int = 0, attempt: int = 0
-) -> PrivateAsk:
-    script: Any = ScriptedAsk(*answers)
-    script.asked, script.missing = set(), {}
-    calls = script.__call__
+class Scripted:
+    """An engine that answers by a script; None: nobody answers."""
 
-    class Script:
-        asked: ClassVar[set[int]] = {1, 2, 3}
-        cohort: ClassVar[Tensor] = torch.tensor([1, 2, 3])
-        missing: ClassVar[dict[int, Any]] = {3: None}
+    memory = Memory()
 
-        def __call__(self, task: Any) -> Any:
-            script.asked = []
-            return calls(task)
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
 
-    ask: Any = Script()
-    return PrivateAsk(ask, ledger or Ledger(plan), round, attempt)
+    def visit(self, visit: Visit) -> Outcome:
+        answer = self._answers.pop(0)
+        return Outcome(ReplyBuilder(visit).replies() if answer is None else tuple(answer), ())
+
+    def close(self) -> None: ...
 
 
-def nobody(_: Any) -> Any:
-    raise NoAnswerError("nobody")
+class Attempting(Layer):
+    """One attempt with privacy."""
+
+    key = "privacy"
+
+    def __init__(self, attempt: PrivateAttempt) -> None:
+        self.attempt = attempt
+
+    def visit(self, visit: Visit, onward: Onward) -> Outcome:
+        return self.attempt.visit(visit, onward)
+
+
+class Ask(RoundAsk):
+    """Of one attempt of clients 1, 2 and 3."""
+
+    def __init__(self, attempt: PrivateAttempt, *answers: Any) -> None:
+        self.attempt = attempt
+        super().__init__(Stack(Scripted(*answers), [Attempting(attempt)]), COHORT, 0, 0)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.attempt.ledger
+
+
+COHORT = torch.tensor([1, 2, 3])
+
+
+def private(plan: PrivacyPlan, *answers: Any, ledger: Ledger | None = None, round: int = 0, attempt: int = 0) -> Ask:
+    return Ask(PrivateAttempt(ledger or Ledger(plan), round, attempt, COHORT), *answers)
 
 
 def test_the_mean_is_of_clipped_updates_and_every_client_weighs_the_same() -> None:
@@ -86,12 +109,12 @@ def test_noise_is_added_though_nobody_was_drawn() -> None:
     plan = plan_of(noise=1.0, share=0.1, smallest=0.0)
     moved = 0
     for attempt in range(20):
-        reply = private(plan, nobody, attempt=attempt)(FIT)
+        reply = private(plan, None, attempt=attempt)(FIT)
         moved += not torch.equal(mean(reply, torch.ones(0), empty=W), W)
     # The noisy count must reach 1: with a deviation of 3.2 it does in more than a third of the attempts.
     assert 3 <= moved <= 15
     with pytest.raises(NoAnswerError):
-        private(plan_of(noise=1.0), nobody)(FIT)
+        private(plan_of(noise=1.0), None)(FIT)
 
 
 def test_a_small_cluster_keeps_its_model() -> None:
@@ -244,8 +267,14 @@ def test_a_client_is_charged_once_per_attempt_and_again_when_it_is_repeated() ->
     ask(FIT)
     ask(FIT)
     assert _counts(ask.ledger.rounds) == {1: 1, 2: 1, 3: 1}
-    lost = private(plan, ledger=ask.ledger, attempt=1)
-    lost.given_up()  # 1, 2 and 3 were asked, and 3 did not answer
+    lost = PrivateAttempt(ask.ledger, 0, 1, COHORT)
+
+    def too_few(_: Visit) -> Outcome:
+        raise QuorumError("2 of 3", 1, (Missing(3, "away"),))
+
+    with pytest.raises(QuorumError) as error:
+        lost.visit(Visit((FIT,), COHORT, Moment(0, 0, 0)), too_few)
+    lost.given_up(error.value.missing)
     assert _counts(lost.ledger.rounds) == {1: 2, 2: 2, 3: 1}
     assert lost.ledger.attempts == 2
     epsilons = lost.ledger.epsilon_of(torch.tensor([0, 1, 3]))
@@ -284,6 +313,6 @@ def test_a_description_is_refused_or_noised_and_counted() -> None:
 
 def test_scores_of_nobody() -> None:
     plan = plan_of(noise=1.0, share=0.5, releases=Releases(signals=once, votes=True))
-    reply = private(plan, nobody)(Score(torch.zeros(3, 2)))
+    reply = private(plan, None)(Score(torch.zeros(3, 2)))
     assert isinstance(reply, Scored)
     assert reply.scores.shape == (0, 3)

@@ -20,6 +20,8 @@ from coterie.core.local import Local
 from coterie.core.model import Model
 from coterie.core.registry import METHODS, NO_CODE
 from coterie.core.tables import Roster
+from coterie.layers.accountant import Gaussian, PoissonGaussian, epsilon_of
+from coterie.layers.privacy import Privacy, Spent, budget, declared, plan
 from coterie.methods.contract import Releases, releases_of
 from coterie.methods.halves import looks
 from coterie.tools.report import figures
@@ -28,10 +30,6 @@ from coterie.tools.report.record import read_run
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone
 from coterie.training.going_back import go_back
-from coterie.training.privacy.accountant import Gaussian, PoissonGaussian, epsilon_of
-from coterie.training.privacy.declarations import declared
-from coterie.training.privacy.plan import budget, plan
-from coterie.training.privacy.settings import Privacy
 from coterie.training.round_history import line_of
 from coterie.training.round_history import read as read_rounds
 from coterie.training.sampling import sample_cohort
@@ -58,6 +56,13 @@ def clients() -> coterie.Federation:
     return coterie.Federation.from_arrays(arrays, test=0.25, standardise=False)
 
 
+def spent_by(event: RoundDone) -> Spent:
+    """What privacy had cost by then, as the round's line has it."""
+    found = Spent.read(event.layers["privacy"])
+    assert found is not None
+    return found
+
+
 def private(**changes: Any) -> Privacy:
     return Privacy(**{"epsilon": 8.0, "smallest": 1.0} | changes)
 
@@ -65,12 +70,11 @@ def private(**changes: Any) -> Privacy:
 @pytest.mark.parametrize("name", ACCOUNTED)
 def test_a_run_costs_what_was_asked_and_no_more(name: str, clients: coterie.Federation) -> None:
     found = coterie.run(ACCOUNTED[name], clients, "linear", rounds=2, privacy=private())
-    spent = [event.privacy for event in found.history if event.privacy is not None]
-    assert len(spent) == len(found.history)
+    spent = [spent_by(event) for event in found.history]
     assert 0 < spent[0].epsilon < spent[1].epsilon <= 8.0
     assert spent[1].epsilon > 7.99
     assert spent[1].clients == ((spent[1].epsilon, 12),)
-    assert all(event.update_norm is None and event.discrepancy is None for event in found.history)
+    assert all("screening" not in event.layers and event.discrepancy is None for event in found.history)
 
 
 def test_the_noise_of_a_method_with_signals_leaves_room_for_them(clients: coterie.Federation) -> None:
@@ -104,20 +108,19 @@ def test_looks_of_halves_are_as_planned(clients: coterie.Federation) -> None:
     assert [looks(rounds, True) for rounds in (1, 10, 11, 31, 32)] == [1, 1, 2, 2, 3]
     assert looks(10, False) == 2
     run = coterie.run(ACCOUNTED["halves"], clients, "linear", rounds=12, privacy=private(), evaluate_every=12)
-    assert run.history[-1].privacy is not None
-    assert 7.99 < run.history[-1].privacy.epsilon <= 8.0  # two looks and twelve rounds: all that was planned
+    assert 7.99 < spent_by(run.history[-1]).epsilon <= 8.0  # two looks and twelve rounds: all that was planned
 
 
 def test_poisson_sampling_amplifies_where_only_means_are_released(clients: coterie.Federation) -> None:
     settings: dict[str, Any] = {"rounds": 3, "participation": 0.3, "sampling": "poisson", "evaluate_every": 3}
     found = coterie.run(ACCOUNTED["ifca"], clients, "linear", privacy=private(noise=1.0, epsilon=None), **settings)
-    spent = found.history[-1].privacy
+    spent = spent_by(found.history[-1])
     assert spent is not None
     assert spent.amplified
     attempts = sum(event.attempts for event in found.history)
     assert spent.epsilon == epsilon_of((PoissonGaussian(0.3, 1.0, attempts),), 1e-5)
     plain = coterie.run(ACCOUNTED["wecfl"], clients, "linear", privacy=private(noise=1.0, epsilon=None), **settings)
-    other = plain.history[-1].privacy
+    other = spent_by(plain.history[-1])
     assert other is not None
     assert not other.amplified  # a sketch of a client shows that it takes part
     assert len(other.clients) > 1  # so epsilon depends on how often it did
@@ -127,7 +130,7 @@ def test_fixed_cohorts_are_not_amplified(clients: coterie.Federation) -> None:
     found = coterie.run(
         ACCOUNTED["fedavg"], clients, "linear", rounds=3, participation=3, privacy=private(noise=1.0, epsilon=None)
     )
-    spent = found.history[-1].privacy
+    spent = spent_by(found.history[-1])
     assert spent is not None
     wanted = {epsilon_of((Gaussian(1.0, times),), 1e-5) for times in range(4)}
     assert {epsilon for epsilon, _ in spent.clients} <= wanted
@@ -149,7 +152,7 @@ def test_repeated_rounds_count_and_end_the_run_early(clients: coterie.Federation
     attempts = sum(event.attempts for event in found.history)
     assert len(found.history) < attempts <= 6  # some rounds were repeated; that nobody pays for more than was planned
     assert len(found.history) < 6
-    spent = found.history[-1].privacy
+    spent = spent_by(found.history[-1])
     assert spent is not None
     assert spent.epsilon == epsilon_of((PoissonGaussian(0.5, spent.noise, attempts),), 1e-5) <= 8.0
 
@@ -189,9 +192,8 @@ def test_no_noise_is_no_privacy(clients: coterie.Federation) -> None:
     found = coterie.run(
         ACCOUNTED["wecfl"], clients, "linear", rounds=1, privacy=private(noise=0.0, epsilon=None)
     ).history[-1]
-    assert found.privacy is not None
-    assert math.isinf(found.privacy.epsilon)
-    assert json.loads(line_of(found))["privacy"]["epsilon"] is None
+    assert math.isinf(spent_by(found).epsilon)
+    assert json.loads(line_of(found))["layers"]["privacy"]["epsilon"] is None
 
 
 # ------------------------------------------------------------------------------------------ the same bits
@@ -213,11 +215,11 @@ def test_a_resumed_run_has_the_same_bits_and_the_same_ledger(
     again = coterie.run(ACCOUNTED[name], clients, "linear", **settings, out=tmp_path / "cut", resume=True)
     theirs, ours = (getattr(run.state, "centers", run.state) for run in (whole, again))
     assert torch.equal(theirs, ours)
-    assert whole.history[-1].privacy == again.history[-1].privacy
+    assert spent_by(whole.history[-1]) == spent_by(again.history[-1])
     files = [json.loads((tmp_path / one / "privacy.json").read_text()) for one in ("whole", "cut")]
     assert files[0] == files[1]
     assert len(files[0]["clients"]) == 12
-    lines = [{r: e.privacy for r, (_, e) in read_rounds(tmp_path / one).items()} for one in ("whole", "cut")]
+    lines = [{r: spent_by(e) for r, (_, e) in read_rounds(tmp_path / one).items()} for one in ("whole", "cut")]
     assert lines[0] == lines[1]
     assert all(spent is not None for spent in lines[0].values())
     with raises("checkpoint-mismatch"):  # the noise was found for four rounds
@@ -236,7 +238,7 @@ def test_report_and_card_say_what_was_spent(clients: coterie.Federation, tmp_pat
         *(ACCOUNTED["ifca"], clients, "linear"), rounds=2, participation=6, privacy=private(), out=tmp_path / "run"
     )
     record = read_run(tmp_path / "run")
-    assert record.curve.epsilon.tolist() == [event.privacy.epsilon for event in found.history if event.privacy]
+    assert record.curve.epsilon.tolist() == [spent_by(event).epsilon for event in found.history]
     assert record.epsilon.keys() == set(range(12))
     assert max(record.epsilon.values()) == record.curve.last("epsilon")
     pictures = {picture.name: picture for picture in figures.of_run(record)}
@@ -299,10 +301,9 @@ def test_clients_that_were_not_drawn_cannot_be_asked_where_sampling_amplifies(cl
     coins: dict[str, Any] = {"sampling": "poisson", "participation": 0.2}
     with raises("privacy-unaccounted", match="not drawn for the round"):
         coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, **coins)
-    found = coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, participation=0.2).history[0].privacy
-    assert found is not None
-    assert not found.amplified
-    assert [many for _, many in found.clients] == [12]  # everyone has answered, so everyone is charged
+    found = coterie.run(Everyone(local=LOCAL), clients, "linear", **settings, participation=0.2).history[0]
+    assert not spent_by(found).amplified
+    assert [many for _, many in spent_by(found).clients] == [12]  # everyone has answered, so everyone is charged
 
 
 def test_running_statistics_are_refused(clients: coterie.Federation) -> None:

@@ -13,11 +13,10 @@ import torch
 import coterie
 from conftest import raises
 from coterie.core.local import Local
+from coterie.layers.accountant import CHUNK, Gaussian, SystemRandomness, epsilon_of, noise
+from coterie.layers.privacy import budget
 from coterie.training.config import read
 from coterie.training.going_back import go_back
-from coterie.training.privacy.accountant import Gaussian, epsilon_of
-from coterie.training.privacy.mechanisms import CHUNK, SystemRandomness, noise
-from coterie.training.privacy.plan import budget
 from coterie.training.settings import Settings
 
 STILL = Local(steps=1, batch="full", lr=0.1)  # trains to the same bits whatever the seed is

@@ -10,13 +10,13 @@ import numpy as np
 
 from coterie.core.errors import CoterieError
 from coterie.core.settings import Kind
-from coterie.data.bridges.convert import (
+from coterie.data.bridges.huggingface import classes_of, datasets_of, table_of
+from coterie.data.bridges.pytorch import (
     Ints,
     federation_of,
     held_out_at_random,
     joined,
 )
-from coterie.data.bridges.huggingface import classes_of, datasets_of, table_of
 from coterie.data.federation import Federation
 
 ROW = "__coterie_row"  # the column that tells which row of the whole a row of a partition is

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coterie.core.errors import CoterieError, suggest
 from coterie.core.settings import Kind
-from coterie.data.bridges.convert import (
+from coterie.data.bridges.pytorch import (
     Arrays,
     array_of,
     joined,
@@ -18,7 +18,7 @@ from coterie.data.bridges.convert import (
     with_owners,
 )
 from coterie.data.dataset import Dataset
-from coterie.data.readers.columns import Column
+from coterie.data.table import Cells
 
 
 def from_huggingface(
@@ -76,9 +76,9 @@ def classes_of(dataset: Any, y: str) -> int | None:
     return getattr(dataset.features[y], "num_classes", None)
 
 
-def _values(dataset: Any, column: str, title: str) -> Column:
+def _values(dataset: Any, column: str, title: str) -> Cells:
     """The values of a column, as Python's own."""
-    return Column(list(_only(dataset, column, title).with_format(None)[:][column]), f"{title} '{column}'")
+    return Cells(list(_only(dataset, column, title).with_format(None)[:][column]), f"{title} '{column}'")
 
 
 def _only(dataset: Any, column: str, title: str) -> Any:
@@ -132,5 +132,5 @@ def _numbers(only: Any, column: str, title: str) -> NDArray[Any]:
         stored = only.with_format(None)[:][column]
         shapes = [None if value is None else np.shape(found) for value, found in zip(stored, values, strict=True)]
         odd = next((i for i, shape in enumerate(shapes) if shape is None or shape != shapes[0]), 0)
-        Column((), title).refuse(odd, f"{stored[odd]!r} is missing or of another length; pad, fill in or drop it")
+        Cells((), title).refuse(odd, f"{stored[odd]!r} is missing or of another length; pad, fill in or drop it")
     return values

@@ -11,13 +11,10 @@ from pydantic import Field, PositiveInt
 from coterie.core.errors import CoterieError
 from coterie.core.settings import STRICT, TestSplit, dataclass
 from coterie.data.dataset import Dataset
-from coterie.data.domain import Domain
-from coterie.data.federation import Federation
-from coterie.data.partitions.allocation import Floats, Ints, Pools
-from coterie.data.partitions.build import Deal, clusters_of, spread, whole
-from coterie.data.partitions.clusterwise import Groups, strata_of
-from coterie.data.styles import Style, styled
-from coterie.data.transforms import relabelled, turned, want_labels
+from coterie.data.federation import Domain, Federation
+from coterie.data.partitions.by_cluster import Groups, strata_of
+from coterie.data.partitions.dealing import Deal, Floats, Ints, Pools, clusters_of, spread, whole
+from coterie.data.transforms import Style, relabelled, styled, turned, want_labels
 
 # "10:90": the first half of the clients has 10 % of distribution 0 and 90 % of distribution 1, the others the reverse.
 # linear: client k of N has (k + 0.5) / N of distribution 0. random: uniform over all mixtures, of any number.

@@ -37,7 +37,7 @@ from coterie.core.text import client_name
 from coterie.data.federation import Federation
 from coterie.engines.contract import CHUNKS_PER_WORKER, Missing, Outcome, ReplyBuilder, Visit, make_chunks, restrict
 from coterie.engines.ray.worker import Worker, buffers, sending
-from coterie.engines.screening import norms_of
+from coterie.engines.updates import norms_of
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from coterie.core.model import Model
 from coterie.core.tasks import Fit
 from coterie.data.federation import Federation
 from coterie.engines.contract import Missing, Visit, reason
-from coterie.engines.screening import norms_of
+from coterie.engines.updates import norms_of
 
 Flat = tuple[NDArray[np.uint8], str, tuple[int, ...]]  # the bytes of a tensor, its type and its shape
 

@@ -21,6 +21,7 @@ import httpx
 
 from coterie.core.errors import CoterieError
 from coterie.core.processes import Interruption
+from coterie.insight.inspect import Inspection
 from coterie.network.audit import AuditEntry, AuditLog, no_audit
 from coterie.network.certificates import ServerFiles, check_not_shared, public_pem, server_files
 from coterie.network.config import Network, ServerConfig
@@ -53,7 +54,6 @@ from coterie.network.flower.processes import Address
 from coterie.network.flower.transport import FlowerTransport, LinkDownError
 from coterie.network.server import inspect_with_clients, train_with_clients
 from coterie.training.events import Listener
-from coterie.training.inspection import Inspection
 from coterie.training.result import Result
 from coterie.training.run_directory import AUDIT_LOG, FLOWER
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from coterie.data.encoding import InputColumn, TableScale
+from coterie.data.columns import InputColumn, TableScale
 from coterie.data.federation import Federation
 from coterie.serving.api.requests import LARGEST
 from coterie.training.data_record import DataRecord

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from coterie.core.errors import CoterieError, CoterieWarning, suggest
 from coterie.core.tables import NamesData, number_of
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.data.federation import Federation
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.scale import Scale, TargetScale
 from coterie.serving.api.limits import ApiLimits
 from coterie.serving.api.predictor import Predictor, ReadyNetworks
 from coterie.serving.api.problems import RequestError, about, about_labels

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from coterie.core.model import Ensemble
 from coterie.core.registry import METHODS, MODELS, Catalogue
 from coterie.core.version import __version__
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.serving.export.graph import CLASSIFICATION, REGRESSION
 from coterie.serving.export.selection import Selected
 from coterie.training.result import Result
@@ -89,7 +89,7 @@ def columns_of(result: Result[Any], chosen: Selected) -> tuple[str, ...] | None:
 
 
 def registered_name(catalogue: Catalogue, thing: object) -> str:
-    """As `coterie methods` lists it; a user's own has the name of its class."""
+    """As `coterie list methods` lists it; a user's own has the name of its class."""
     place = f"{type(thing).__module__}:{type(thing).__qualname__}"
     return next((name for name, home in catalogue.places.items() if home == place), type(thing).__name__)
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from coterie.core.objective import AnyLoss
-from coterie.data.encoding import INDICATOR, NUMBER, TableScale
-from coterie.data.scale import Scale
-from coterie.data.targets import TargetScale
+from coterie.data.columns import INDICATOR, NUMBER, TableScale
+from coterie.data.scale import Scale, TargetScale
 
 CLASSIFICATION = ("logits", "probabilities", "label")
 REGRESSION = ("value",)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError
-from coterie.data.encoding import TableScale
+from coterie.data.columns import TableScale
 from coterie.serving.export.formats import Reader
 from coterie.serving.export.selection import Selected
 

@@ -94,8 +94,8 @@ def client(
 
 def _guard(text: str, place: Path) -> PrivacyGuard:
     """What makes the client's answers private; the budget is said before anything is sent."""
+    from coterie.layers.accountant import require_accounting
     from coterie.network.local_privacy import PrivacyGuard, read_local_privacy
-    from coterie.training.privacy.accountant import require_accounting
 
     require_accounting()
     guard = PrivacyGuard(read_local_privacy(text), place, say=_say)

@@ -20,7 +20,6 @@ from coterie.core.errors import CoterieError
 from coterie.core.text import decimals, fixed, listing
 from coterie.tools.cli.options import AsJson, Trust
 from coterie.tools.experiments import runner
-from coterie.training.trust import named_code
 
 BESIDE = 60  # columns of a terminal that a bar takes up, without the names of runs
 
@@ -140,6 +139,8 @@ def carry_out(
 
 
 def _request(run: Planned, out: Path) -> runner.Request:
+    from coterie.training.trust import named_code
+
     tree = run.config.dump()
     trust = [name for _, name in named_code(tree)]  # what this command was told to run, it may go on with
     beside = run.config.consent.beside
@@ -206,7 +207,7 @@ def _fetch(grid: Grid, stderr: Console) -> None:
     """What the runs need is fetched once and before them, where a bar can show it."""
     from functools import partial
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
 
     for config in {repr(run.config.data): run.config for run in grid.runs}.values():

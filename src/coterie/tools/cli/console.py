@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +24,38 @@ from rich.text import Text
 from coterie.core.metrics import Summary
 from coterie.core.tasks import Evaluated
 from coterie.core.text import short
-from coterie.tools.cli.pace import Pace as Pace
-from coterie.tools.cli.pace import clock as clock
+from coterie.layers.privacy import Spent, words
 from coterie.training.events import Event, Listener, RoundDone, RunStarted
-from coterie.training.privacy.ledger import Spent, words
 from coterie.training.score_text import ERRORS, WORST, cluster_scores, errors, own_scores, own_values, percent, worst
+
+
+class Pace:
+    """How fast rounds go by since this was made, and how long the rest will take."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self._total, self._first, self._done, self._began = total, done, done, time.monotonic()
+        self._seconds = 0.0
+
+    def reach(self, done: int) -> None:
+        """So many rounds are done now."""
+        self._done, self._seconds = done, time.monotonic() - self._began
+
+    def __str__(self) -> str:
+        new = self._done - self._first
+        if new <= 0 or self._seconds <= 0:
+            return ""
+        rate = new / self._seconds
+        left = max(self._total - self._done, 0) / rate
+        speed = f"{rate:.1f} rounds/s" if rate >= 1 else f"{1 / rate:.1f} s/round"
+        return f"{speed}, {clock(left)} left" if left else f"{speed}, {clock(self._seconds)}"
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:30, 1:02:03."""
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
 
 SHOWN = 10  # clusters in the live table
 WIDE = 110  # columns of a terminal that has room for a whole progress line

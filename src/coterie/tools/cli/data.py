@@ -17,37 +17,13 @@ from coterie.core.errors import CoterieError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coterie.data.download.sources import Progress
-    from coterie.data.download.specs import DatasetSpec
+    from coterie.data.download import DatasetSpec, Progress
 
-app = typer.Typer(help="Data sets: list them, get one, info about one, show a federation of it.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: get one, info about one, show a federation of it.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else there.")]
-Name = Annotated[str, typer.Argument(help="A data set of `coterie data list`.")]
+Name = Annotated[str, typer.Argument(help="A data set of `coterie list data`.")]
 Changes = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Its parameters.")]
-
-
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """What there is, and what is already here."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from coterie.core.registry import DATASETS
-
-    rows = [(entry, state(entry.name)) for entry in DATASETS.entries()]
-    if as_json:
-        _print_json([{"name": e.name, "summary": e.summary, "paper": e.paper, "state": s} for e, s in rows])
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("here?", no_wrap=True)
-    for entry, here in rows:
-        table.add_row(entry.name, escape(entry.summary), here)
-    Console().print(table)
 
 
 @app.command()
@@ -88,7 +64,7 @@ def get(name: Name, changes: Changes = None, as_json: AsJson = False) -> None:
     spec = spec_of(name, changes or [])
     if spec is None:
         raise CoterieError(f"{name}: there is nothing to fetch, it is {state(name)}", code="option-invalid")
-    from coterie.data.download.cache import get as fetch
+    from coterie.data.download import get as fetch
 
     with progress(Console(stderr=True, quiet=as_json)) as tell:
         place = fetch(spec, tell)
@@ -113,7 +89,7 @@ def show(
     """
     from rich.console import Console
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.data.plots import draw
     from coterie.training.build import build_data
     from coterie.training.config import read, split_words
@@ -136,7 +112,7 @@ def show(
 def spec_of(name: str, changes: list[str]) -> DatasetSpec | None:
     """What a data set with these parameters consists of; None for what is embedded, generated or the user's own."""
     from coterie.core.registry import ANY_CODE, DATASETS
-    from coterie.data.download.ensure import needed_files
+    from coterie.data.download import needed_files
     from coterie.training.config import parameters
 
     found = DATASETS.find(name, ANY_CODE)
@@ -150,8 +126,8 @@ def spec_of(name: str, changes: list[str]) -> DatasetSpec | None:
 def state(name: str, spec: DatasetSpec | None = None) -> str:
     """Whether a data set is here."""
     from coterie.core.registry import ANY_CODE, DATASETS
-    from coterie.data.datasets.facts import OTHERS, PUBLIC
-    from coterie.data.download.cache import where
+    from coterie.data.download import where
+    from coterie.data.sets.facts import OTHERS, PUBLIC
 
     if name in OTHERS:
         return OTHERS[name]
@@ -170,7 +146,7 @@ def state(name: str, spec: DatasetSpec | None = None) -> str:
 
 
 def _facts(spec: DatasetSpec) -> dict[str, str]:
-    from coterie.data.download.cache import where
+    from coterie.data.download import where
 
     return {
         "title": spec.title,

@@ -14,8 +14,7 @@ from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.text import counted
 
 if TYPE_CHECKING:
-    from coterie.tools.setup.facts import File
-    from coterie.tools.setup.guesses import Guesses
+    from coterie.tools.first_config import Guesses, SeenFile
 
 
 def init(
@@ -36,9 +35,7 @@ def init(
 
     Example: coterie init visits.csv, or coterie init visits.csv --client hospital --target outcome --out visits.yaml
     """
-    from coterie.tools.setup.document import document
-    from coterie.tools.setup.facts import look
-    from coterie.tools.setup.guesses import guess
+    from coterie.tools.first_config import document, guess, look
 
     asks = sys.stdin.isatty() and not yes
     if file is None and not asks:
@@ -64,7 +61,7 @@ def init(
         typer.echo(line)
 
 
-def told(file: File, found: Guesses) -> list[str]:
+def told(file: SeenFile, found: Guesses) -> list[str]:
     """What was guessed and why."""
     rows = counted(file.rows, "row") if file.whole else f"the first {file.rows:,} rows"
     time = found.time
@@ -82,9 +79,9 @@ def told(file: File, found: Guesses) -> list[str]:
     ]
 
 
-def _ask(file: File, client: str | None, target: str | None) -> tuple[str, str]:
+def _ask(file: SeenFile, client: str | None, target: str | None) -> tuple[str, str]:
     """A person confirms the guesses, or names other columns."""
-    from coterie.tools.setup.guesses import owner_of, target_of
+    from coterie.tools.first_config import owner_of, target_of
 
     typer.echo(f"columns: {', '.join(column.name for column in file.columns)}")
     if client is None:

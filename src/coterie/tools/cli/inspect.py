@@ -14,8 +14,8 @@ import typer
 from coterie.tools.cli.options import AsJson, Trust, Words
 
 if TYPE_CHECKING:
+    from coterie.insight.inspect import Inspection, Place
     from coterie.training.config import RunConfig
-    from coterie.training.inspection import Inspection, Place
 
 ROWS = 20  # clusters in the table
 NAMED = 3  # clients in a cell of it
@@ -41,7 +41,7 @@ def inspect(
     from rich.console import Console
 
     from coterie.core.registry import Consent
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli.data import progress
     from coterie.training.config import read, split_words
 
@@ -58,11 +58,11 @@ def inspect(
 def _inspected(config: RunConfig, explain: bool, quiet: bool) -> Inspection:
     from rich.console import Console
 
+    from coterie.insight.inspect import inspect_clients
     from coterie.methods.fedavg import FedAvg
     from coterie.training.assembly import assemble
     from coterie.training.build import build_data, build_model
     from coterie.training.execute import engine_request
-    from coterie.training.inspection import inspect_clients
 
     stderr = Console(stderr=True, quiet=quiet)
 
@@ -93,7 +93,7 @@ def show(found: Inspection, commands: Sequence[str], html: Path | None, as_json:
     """Print it, and write the page."""
     from rich.console import Console
 
-    from coterie.training.inspection_words import answer, compared
+    from coterie.insight.inspect import answer, compared
 
     if html is not None:
         from coterie.tools.cli.report import write_page
@@ -154,7 +154,7 @@ def _names(places: Sequence[Place]) -> str:
 
 def to_json(found: Inspection, commands: Sequence[str]) -> dict[str, Any]:
     """The document that `--json` promises; keys stay."""
-    from coterie.training.inspection_words import answer
+    from coterie.insight.inspect import answer
 
     spread, shown, errors = found.resampled, found.variances, found.variances.errors
     return {

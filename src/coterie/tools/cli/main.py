@@ -17,26 +17,33 @@ import typer
 
 from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
 from coterie.core.processes import end_with_parent, exit_code, import_from_here_last, interruptible
-from coterie.tools.cli import api as http_api
 from coterie.tools.cli import (
     certs,
     client,
     compare,
     data,
-    explain,
     init,
     inspect,
-    placing,
+    listing,
     report,
     server,
+    serving,
     sweep,
 )
-from coterie.tools.cli import export as export_model
-from coterie.tools.cli.forget import forget
-from coterie.tools.cli.going_on import BackTo, More, With, prepared
-from coterie.tools.cli.options import AsJson, Device, Out, Resume, Trust, Words, check_resume
-from coterie.tools.cli.stopping import stopping
-from coterie.tools.cli.watch import watch
+from coterie.tools.cli.options import (
+    AsJson,
+    BackTo,
+    Device,
+    More,
+    Out,
+    Resume,
+    Trust,
+    With,
+    Words,
+    check_resume,
+    prepared,
+    stopping,
+)
 
 if TYPE_CHECKING:
     from coterie.training.config import RunConfig
@@ -50,10 +57,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(data.app, name="data")
 
-
-@app.command()
 def run(
     words: Words = None,
     out: Out = None,
@@ -120,7 +124,6 @@ def _show(result: Result[Any], config: RunConfig, path: Path, as_json: bool) -> 
     stdout.print(f"run directory: {result.run_dir}", soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-@app.command()
 def demo(
     out: Annotated[Path | None, typer.Option(help="Where the runs go; runs/demo-N when not given.")] = None,
     as_json: AsJson = False,
@@ -150,33 +153,21 @@ def demo(
         stdout.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-for command in (
-    *(init.init, inspect.inspect, explain.explain),
-    *(placing.clusters, placing.assign, placing.predict),
-    *(watch, export_model.export, forget),
-    *(compare.compare, sweep.sweep, report.report),
-    *(report.dashboard, http_api.api),
+# The first of a project, in the order in which they are needed, and those that come later.
+FIRST = (
+    *(demo, init.init, inspect.inspect, run, compare.compare, report.report),
+    *(serving.clusters, serving.assign, serving.predict, serving.export, serving.api),
+)
+MORE = (
+    *(sweep.sweep, report.dashboard, serving.watch, serving.forget),
     *(server.server, client.client, certs.certs),
-):
+)
+for command in FIRST:
     app.command()(command)
-
-
-@app.command()
-def methods(as_json: AsJson = False) -> None:
-    """List the methods, one line and the paper each."""
-    _list("METHODS", as_json)
-
-
-@app.command()
-def models(as_json: AsJson = False) -> None:
-    """List the models."""
-    _list("MODELS", as_json)
-
-
-@app.command()
-def partitions(as_json: AsJson = False) -> None:
-    """List the ways to spread a data set over clients."""
-    _list("PARTITIONS", as_json)
+app.command("list", rich_help_panel="More")(listing.list_)
+app.add_typer(data.app, name="data", rich_help_panel="More")
+for further in MORE:
+    app.command(rich_help_panel="More")(further)
 
 
 @app.callback(invoke_without_command=True)
@@ -188,19 +179,6 @@ def _version(
 
         typer.echo(__version__)
         raise typer.Exit
-
-
-def _list(kind: str, as_json: bool) -> None:
-    import dataclasses
-
-    from coterie.core import registry
-    from coterie.tools.cli.listings import listing
-
-    entries = list(getattr(registry, kind).entries())
-    if as_json:
-        _print_json([dataclasses.asdict(e) for e in entries])
-    else:
-        _console().print(listing(entries))
 
 
 def _config(file: Path | None, changes: list[str], resume: Path | None, trusted: Sequence[str]) -> RunConfig:
@@ -221,7 +199,7 @@ def _config(file: Path | None, changes: list[str], resume: Path | None, trusted:
 def _run(
     config: RunConfig, path: Path, resume: bool, quiet: bool, announce: bool = True, track: Sequence[str] = ()
 ) -> Result[Any]:
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli import console
     from coterie.tools.trackers import tracker
     from coterie.training.execute import execute

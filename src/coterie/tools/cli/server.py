@@ -38,11 +38,11 @@ def server(
     Example: coterie server wecfl.yaml network.clients=3 --certs certs --host 0.0.0.0 --out runs/hospitals
     """
     from coterie.core.registry import Consent
+    from coterie.layers.privacy import check_with_clients
     from coterie.network.config import read
     from coterie.network.flower.internals import require_flower
     from coterie.training.build import build_method
     from coterie.training.config import read_file, split_words
-    from coterie.training.privacy.begin import check_with_clients
     from coterie.training.run_directory import free_directory
 
     require_flower("coterie server")
@@ -113,7 +113,7 @@ def _run(
     from coterie.network.certificates import private_files
     from coterie.network.flower.superlink import ServerEndpoint, serve
     from coterie.tools.cli import console
-    from coterie.tools.cli.stopping import stopping
+    from coterie.tools.cli.options import stopping
     from coterie.training.run_directory import check_free, read_history
     from coterie.training.trust import trust_words
 

@@ -149,7 +149,7 @@ def read_axis(text: str) -> Axis:
 def _search(study: Study, trials: int, jobs: int, stderr: Console) -> None:
     from functools import partial
 
-    from coterie.data.download.ensure import fetch_for
+    from coterie.data.download import fetch_for
     from coterie.tools.cli import console
     from coterie.tools.cli.data import progress
 

@@ -162,8 +162,24 @@ def combine(axes: Axes, base: RunConfig) -> tuple[list[Cell], tuple[str, ...]]:
         combinations[tuple(applied)] = None
     varied = [key for key, values in axes.items() if len(values) > 1]
     cells = _cells([dict(applied) for applied in combinations], varied, base)
-    notes = [f"{key}: left out for {', '.join(names)}, which has no such key" for key, names in left_out.items()]
+    notes = []
+    for key, names in left_out.items():
+        kind, parameter = _about(key)
+        inside = [
+            f"{name} has {kind}.base.{parameter}"
+            for name in names
+            if any(f.name == parameter for f in _base_fields(kind, name, base.consent.typed(names)))
+        ]
+        more = f" ({', '.join(inside)})" if inside else ""
+        notes.append(f"{key}: left out for {', '.join(names)}, which has no such key{more}")
     return cells, tuple(notes)
+
+
+def _base_fields(kind: str, name: str, consent: Consent) -> tuple[dataclasses.Field[Any], ...]:
+    """Those of the method within a method."""
+    found: Any = KINDS[kind].find(name, consent)
+    base = getattr(found, "base", None) if dataclasses.is_dataclass(found) else None
+    return dataclasses.fields(base) if dataclasses.is_dataclass(base) else ()
 
 
 def knows(key: str, names: Mapping[str, str], base: RunConfig) -> bool | None:

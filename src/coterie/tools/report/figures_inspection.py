@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from coterie.insight.inspect import Inspection, Place, answer, compared
 from coterie.tools.report.figures import Picture
 from coterie.tools.report.figures_style import OTHERS, Theme, bar_marker, blank, colour, percent, plain, thin
 from coterie.tools.report.page import Head, Page, Section, Table, clipped
 from coterie.tools.report.reading import Floats
-from coterie.training.inspection import Inspection, Place
-from coterie.training.inspection_words import answer, compared
 
 CLIENTS = 500  # in the table, the least certain first
 LABELLED = 60  # clients up to which the dendrogram names each

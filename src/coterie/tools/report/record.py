@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from coterie.core.metrics import worst_decile
 from coterie.core.text import client_name
+from coterie.layers.attack import told
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
-from coterie.training import round_format
 from coterie.training import status as run_status
-from coterie.training.adversaries import told
 from coterie.training.following import recorded
 
 
@@ -165,10 +164,7 @@ def as_curve(lines: list[dict[str, Any]]) -> Curve:
 def _columns(lines: list[dict[str, Any]]) -> Curve:
     by_round = {number: line for line in lines if (number := reading.positive(line.get("round"))) is not None}
     rounds = sorted(by_round)
-    kept = [
-        line | {"clusterability": round_format.clusterability(line)} | _spent(line)
-        for line in (by_round[n] for n in rounds)
-    ]
+    kept = [line | _of_layers(reading.mapping(line.get("layers"))) for line in (by_round[n] for n in rounds)]
     lists = ("round", "sizes", "missing", "unscored", "validation")
     columns: dict[str, Any] = {
         field.name: reading.numbers([line.get(field.name) for line in kept], len(kept))
@@ -184,12 +180,17 @@ def _columns(lines: list[dict[str, Any]]) -> Curve:
     )
 
 
-def _spent(line: dict[str, Any]) -> dict[str, Any]:
-    """What privacy has cost by a round; nothing where that is infinite."""
-    spent = reading.mapping(line.get("privacy"))
+def _of_layers(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The bytes of a round, and what privacy has cost by then; nothing where that is infinite."""
+    traffic, spent = reading.mapping(said.get("traffic")), reading.mapping(said.get("privacy"))
     clients = spent.get("clients")
     found = [one[0] for one in clients if isinstance(one, list) and one] if isinstance(clients, list) else []
-    return {"epsilon": spent.get("epsilon"), "epsilon_least": found[-1] if found else None}
+    return {
+        "bytes_down": traffic.get("down"),
+        "bytes_up": traffic.get("up"),
+        "epsilon": spent.get("epsilon"),
+        "epsilon_least": found[-1] if found else None,
+    }
 
 
 def _sizes(value: Any) -> tuple[int, ...]:

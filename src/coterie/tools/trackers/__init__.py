@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Value = str | int | float | bool
 Config = Mapping[str, Any]  # a configuration as a tree, as in config.yaml
 OF_SUMMARY = ("loss", "accuracy", "macro_f1", "worst_decile", "clusters", "ari", "nmi", "mixture_error")
-OF_ROUND = ("discrepancy", "clusterability", "bytes_down", "bytes_up", "seconds", "client_seconds")
+OF_ROUND = ("discrepancy", "clusterability", "seconds", "client_seconds")
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 
@@ -87,7 +87,9 @@ class Tracker(ABC):
 
 def numbers(event: RoundDone, summary: Summary) -> dict[str, float]:
     """What is known of an evaluated round."""
-    of_round = {key: getattr(event, key) for key in OF_ROUND}
+    of_round: dict[str, Any] = {key: getattr(event, key) for key in OF_ROUND}
+    for layer, said in event.layers.items():
+        of_round |= {f"{layer}/{name}": value for name, value in said.items() if isinstance(value, int | float)}
     return finite({key: getattr(summary, key) for key in OF_SUMMARY} | of_round | {"missing": len(event.missing)})
 
 

@@ -1,1 +1,0 @@
-"""Fetching public data sets and keeping them."""

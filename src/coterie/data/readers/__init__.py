@@ -1,1 +1,0 @@
-"""Files of a user's own: tables, arrays, images."""

@@ -1,1 +1,0 @@
-"""Differential privacy of clients: what is released, how much noise that needs, and what it has cost so far."""
