@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.core.registry import METHODS as CATALOGUE
-from coterie.training.following import waits_after
+from coterie.training.drift_scores import waits_after
 from papers.cell import Cell, Claim, Found, Outcome, Outcomes, Reading, Run, Tree, pooled
 from papers.declared import declared
 

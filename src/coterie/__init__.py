@@ -133,7 +133,7 @@ if TYPE_CHECKING:
     from coterie.training.events import Snapshot as Snapshot
     from coterie.training.exported import ExportedModel as ExportedModel
     from coterie.training.go_on import go_on as go_on
-    from coterie.training.inference import Served as Served
+    from coterie.training.predict import Served as Served
     from coterie.training.result import Result as Result
     from coterie.training.run import run as run
     from coterie.training.tuned import Tuned as Tuned
@@ -210,7 +210,7 @@ _HOME = {
     "coterie.insight.explain": ("Explanation",),
     "coterie.training.exported": ("ExportedModel",),
     "coterie.training.go_on": ("go_on",),
-    "coterie.training.inference": ("Served",),
+    "coterie.training.predict": ("Served",),
     "coterie.insight.inspect": ("Inspection", "inspect"),
     "coterie.training.run": ("run",),
     "coterie.training.tuned": ("Tuned",),

@@ -29,7 +29,7 @@ from coterie.training.result import Result
 from coterie.training.run_directory import RunDirectory, read_history
 from coterie.training.sampling import ClientSampler
 from coterie.training.settings import Settings
-from coterie.training.trace import WATCHED, Trace, read_sketch, read_trace
+from coterie.training.sketches import WATCHED, Trace, read_sketch, read_trace
 
 ROUNDS = 9
 LOCAL = Local(steps=8, batch="full", lr=0.5)

@@ -11,7 +11,7 @@ import pytest
 
 from coterie.training.build import build
 from coterie.training.config import RunConfig, read
-from coterie.training.following import changes_in
+from coterie.training.drift_scores import changes_in
 from papers.cell import Outcome, Run
 from papers.tables.drift import DATA, KINDS, METHODS, ROUNDS, TABLES, after, rounds_to_find
 

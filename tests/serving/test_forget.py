@@ -19,7 +19,7 @@ from coterie.core.registry import METHODS, NO_CODE
 from coterie.serving import forget as module
 from coterie.tools.cli.main import app
 from coterie.training import checkpoint, lineage
-from coterie.training.scrub import scrubbed
+from coterie.training.lineage import scrubbed
 
 LOCAL = Local(steps=2, batch="full", lr=0.5)
 NAMES = ("Ada", "Bea", "Zephyrine", "Dora", "Eva", "Fay")

@@ -13,9 +13,9 @@ import coterie
 from coterie.core.errors import CoterieWarning
 from coterie.core.local import Local
 from coterie.core.tasks import Evaluated
-from coterie.training import run_warnings
-from coterie.training.commonest import commonest, only_class
+from coterie.training import warnings as run_warnings
 from coterie.training.settings import Settings
+from coterie.training.warnings import commonest, only_class
 
 LOCAL = Local(epochs=10, batch=10, lr=0.1)
 

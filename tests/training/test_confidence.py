@@ -11,7 +11,7 @@ from scipy import stats
 from torch import nn
 
 import coterie
-from coterie.training.confidence import _better
+from coterie.training.predict import _better
 
 
 def samples(sign: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

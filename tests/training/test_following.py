@@ -13,8 +13,8 @@ import coterie
 from coterie.core.local import Local
 from coterie.data import Drift, Rotated, changing
 from coterie.data.federation import Federation
+from coterie.training.drift_scores import Following, changes_in, mean_since, waits_after
 from coterie.training.events import RoundDone
-from coterie.training.following import Following, changes_in, mean_since, waits_after
 
 L = Local(epochs=1, batch=8, lr=0.1)
 

@@ -351,7 +351,8 @@ def test_an_ensemble_is_one_network_and_a_mixture_only_a_clients() -> None:
 def test_a_mixture_for_numbers_is_trained_further_like_any_network() -> None:
     rng = np.random.default_rng(0)
     clients = [(x, x @ w) for x, w in ((rng.normal(size=(30, 2)), np.array([[s], [1.0]])) for s in (1.0, -1.0))]
-    result = coterie.run(coterie.FedEM(k=2, local=Local(epochs=1, lr=0.1)), clients, "linear", rounds=3)
+    plain = Federation.from_arrays(clients, standardise=False, standardise_y=False)
+    result = coterie.run(coterie.FedEM(k=2, local=Local(epochs=1, lr=0.1)), plain, "linear", rounds=3)
     x, placed = rng.normal(size=(7, 2)).astype(np.float32), result.admit(clients)
     for network, expected in (
         (result.network(client=1), result.predict(1, x)),

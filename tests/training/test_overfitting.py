@@ -13,9 +13,9 @@ import pytest
 import coterie
 from coterie.core.metrics import Summary
 from coterie.methods.local_only import LocalOnly
-from coterie.training import run_warnings
+from coterie.training import warnings as run_warnings
 from coterie.training.events import RoundDone
-from coterie.training.run_warnings import _overfits
+from coterie.training.warnings import _overfits
 
 NOBODY: Any = SimpleNamespace(names=None)
 

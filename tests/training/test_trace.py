@@ -22,7 +22,7 @@ from coterie.core.tasks import Evaluated, Fitted
 from coterie.training.config import read
 from coterie.training.events import Event, RoundDone, Snapshot
 from coterie.training.execute import execute
-from coterie.training.trace import WATCHED, WIDTH, Sketcher, Trace, TraceLine, read_sketch, read_trace, watched
+from coterie.training.sketches import WATCHED, WIDTH, Sketcher, Trace, TraceLine, read_sketch, read_trace, watched
 
 EACH = {"rounds": 6, "participation": 3, "checkpoint_every": 2}
 

@@ -22,7 +22,7 @@ from coterie.data.partitions.by_client import TOO_FEW
 from coterie.engines.sequential import Sequential
 from coterie.insight.contrast import Contrast, contrasts, differences
 from coterie.training.ask import RoundAsk
-from coterie.training.inference import cluster_of
+from coterie.training.predict import cluster_of
 
 if TYPE_CHECKING:
     from coterie.training.result import Result

@@ -48,9 +48,9 @@ from coterie.methods.halves import Halves
 from coterie.training.ask import RoundAsk
 from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import AnyModel, as_model
-from coterie.training.commonest import only_class
 from coterie.training.job import Job
 from coterie.training.settings import Settings
+from coterie.training.warnings import only_class
 
 STEPS = (Halves().look,)  # local steps that are tried: as many as `halves` takes, so that both count by one rule
 SKETCH = 256  # numbers that stand for an update

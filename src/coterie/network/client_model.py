@@ -32,7 +32,7 @@ from coterie.network.messages import ModelSpec
 from coterie.network.registry import Shape
 from coterie.training.build import named_model
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import as_inputs
+from coterie.training.predict import as_inputs
 
 FILE, FORMAT = "client-model.json", "coterie-client-model-1"
 

@@ -27,7 +27,7 @@ from coterie.serving.fit_of_newcomers import LEVEL, Yardstick, far_below
 from coterie.serving.newcomers import Census, Newcomer, given_newcomers, placed_by_labels, read_newcomers
 from coterie.serving.row_form import RowForm, no_client_column
 from coterie.serving.table_files import open_table
-from coterie.training.inference import Served, admit
+from coterie.training.predict import Served, admit
 from coterie.training.result import Result
 
 Run: TypeAlias = Result[Any] | str | Path

@@ -15,7 +15,7 @@ from coterie.core.compute import one_thread
 from coterie.core.errors import CoterieError, CoterieWarning
 from coterie.core.tasks import Evaluated
 from coterie.data.federation import Federation
-from coterie.training.confidence import confidence
+from coterie.training.predict import confidence
 from coterie.training.result import Result
 
 FEW_CLIENTS = 5

@@ -19,7 +19,7 @@ from coterie.layers.attack import told
 from coterie.serving.assign import clustered, method_name
 from coterie.training.config import read_file
 from coterie.training.result import Result
-from coterie.training.trace import read_sketch
+from coterie.training.sketches import read_sketch
 
 
 @dataclass(frozen=True)

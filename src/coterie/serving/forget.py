@@ -30,8 +30,8 @@ from coterie.training.config import read_file
 from coterie.training.evaluation import client_weights
 from coterie.training.going_back import abandoned, saves_of
 from coterie.training.going_on import locked
+from coterie.training.lineage import without_clients
 from coterie.training.loading import RunParts, parts_of
-from coterie.training.scrub import without_clients
 
 FORMAT = "coterie-forgotten-1"
 STAYS = (

@@ -18,7 +18,7 @@ from coterie.core.text import parse_yaml
 from coterie.data.membership import identity_without
 from coterie.training import serving_file
 from coterie.training.data_record import DataRecord
-from coterie.training.trace import BEFORE, SKETCH, read_sketch
+from coterie.training.sketches import BEFORE, SKETCH, read_sketch
 
 MADE_AGAIN = ("report.html",)  # by a command, from the other files
 

@@ -34,7 +34,7 @@ from coterie.serving.row_form import Roles, RowForm, no_client_column
 from coterie.serving.spool import RecordFile
 from coterie.serving.table_files import open_table
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import outputs
+from coterie.training.predict import outputs
 from coterie.training.result import Result
 
 SHOWN = 5  # clients in an error

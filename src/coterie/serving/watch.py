@@ -32,11 +32,9 @@ from coterie.data.federation import Federation, Ragged
 from coterie.network.server import load
 from coterie.serving.drift_tests import either, higher, holm, rose, too_many
 from coterie.serving.fresh_rows import fresh_rows
-from coterie.training.confidence import of_cluster, rows_of
 from coterie.training.data_record import DataRecord
 from coterie.training.going_on import Clients
-from coterie.training.inference import predictor_of
-from coterie.training.matching import as_federation, seen_alike
+from coterie.training.predict import as_federation, of_cluster, predictor_of, rows_of, seen_alike
 from coterie.training.result import Result
 
 FEWEST = 4  # new samples of a client that is tested

@@ -570,8 +570,8 @@ LINE_WIDTH = 34  # of keys and values, where they are shorter
 def document(file: SeenFile, found: Guesses, name: str) -> str:
     """The text of the file `name`."""
     top: Sequence[Line] = (
-        ("model", model_of(file, found), "see coterie models; or yours: mine:Net"),
-        ("method", "halves", "finds the clusters and their number by itself; see coterie methods"),
+        ("model", model_of(file, found), "see coterie list models; or yours: mine:Net"),
+        ("method", "halves", "finds the clusters and their number by itself; see coterie list methods"),
     )
     local: Sequence[Line] = (
         ("epochs", 5, "passes over its own rows that a client makes in a round"),

@@ -23,7 +23,7 @@ from coterie.training.checks import check_fit
 from coterie.training.config import RunConfig, read_file
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.going_back import go_back, round_of, saves_of
-from coterie.training.matching import as_federation
+from coterie.training.predict import as_federation
 from coterie.training.run_directory import PATIENCE, read_history
 from coterie.training.settings import Settings
 from coterie.training.status import LOCK

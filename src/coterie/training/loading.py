@@ -28,15 +28,14 @@ from coterie.training.beginning import recorded_arithmetic
 from coterie.training.build import AnyModel, as_method, as_model, build_data, build_method, build_model
 from coterie.training.config import RunConfig, read
 from coterie.training.data_record import DataRecord, Described
-from coterie.training.evaluation import client_weights, evaluate, evaluate_newcomers
-from coterie.training.evaluation_record import unpacked
+from coterie.training.evaluation import client_weights, evaluate, evaluate_newcomers, unpacked
 from coterie.training.execute import as_it_is_now
 from coterie.training.job import Job
 from coterie.training.learning_rate import recorded, with_rates
+from coterie.training.lineage import without_forgotten
 from coterie.training.result import Result
 from coterie.training.run_directory import belongs, read_history
 from coterie.training.sampling import clients_to_evaluate, split_newcomers, training_data
-from coterie.training.scrub import without_forgotten
 from coterie.training.serving_file import ServingFile
 from coterie.training.settings import Settings
 from coterie.training.trust import consent_of

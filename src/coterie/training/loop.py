@@ -16,9 +16,7 @@ from coterie.core.tasks import Evaluate, Fit, Fitted
 from coterie.engines.contract import WaitsForClients, arithmetic, device_of
 from coterie.layers import warnings_of as layers_warn
 from coterie.training.assembly import Run
-from coterie.training.commonest import commonest
 from coterie.training.diagnostics import diagnose, models_of, training
-from coterie.training.divergence import diverged, mostly_diverged
 from coterie.training.early_stopping import EarlyStopping
 from coterie.training.evaluation import (
     Evaluation,
@@ -34,9 +32,9 @@ from coterie.training.events import RoundDone, RunEnded, RunStarted, Snapshot
 from coterie.training.result import Result
 from coterie.training.retry import NoFurtherAttemptError, do_round
 from coterie.training.round import RoundOutcome, wait_for_clients
-from coterie.training.run_warnings import warnings_of
 from coterie.training.sampling import ClientSampler, available, roster_at
 from coterie.training.serves import serving_model
+from coterie.training.warnings import commonest, diverged, mostly_diverged, warnings_of
 
 State = TypeVar("State")
 
@@ -75,8 +73,8 @@ def train(run: Run[State]) -> Result[State]:
                 lost = [one for one in error.missing if one.client not in run.setup.unscored.tolist()]
                 if not mostly_diverged(lost):
                     raise
-                what = (error.round, lost, run.clients, run.method, run.model, run.settings.seed)
-                raise diverged(*what, run.stack.suspect(), run.setup.noisy) from None
+                suspect, noisy = run.stack.suspect(), run.setup.noisy
+                raise diverged(error.round, lost, run.clients, run.method, suspect, noisy) from None
     except BaseException as error:  # an interrupt too: the run directory says how the run ended
         if run.directory is not None:
             run.directory.leave(error)

@@ -23,17 +23,17 @@ from coterie.data.scale import Scale, TargetScale
 from coterie.layers.attack import AttackReport
 from coterie.layers.privacy import Spent
 from coterie.methods.contract import Method
-from coterie.training.commonest import Commonest
 from coterie.training.data_record import DataRecord
 from coterie.training.evaluation import Evaluation
 from coterie.training.events import RoundDone
 from coterie.training.settings import Settings
+from coterie.training.warnings import Commonest
 
 if TYPE_CHECKING:
     from coterie.insight.explain import Explanation
+    from coterie.training.drift_scores import Following
     from coterie.training.exported import ExportedModel
-    from coterie.training.following import Following
-    from coterie.training.inference import Served
+    from coterie.training.predict import Served
     from coterie.training.serves import Serves
 
 State = TypeVar("State")
@@ -107,7 +107,7 @@ class Result(Generic[State]):
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with it though it has ended: clients without a score, models no better than a constant, ..."""
         from coterie.layers import warnings_of as layers_warn
-        from coterie.training.run_warnings import warnings_of
+        from coterie.training.warnings import warnings_of
 
         found = warnings_of(self.method, self.summary, self.history, self.known, self.usual, self.state)
         return (*found, *layers_warn(self.settings, self.history, self.known))
@@ -125,7 +125,7 @@ class Result(Generic[State]):
 
         None where the data did not change. How far below the oracle it is: subtract from what `method.name=oracle` has.
         """
-        from coterie.training.following import following
+        from coterie.training.drift_scores import following
 
         return following(self)
 
@@ -140,7 +140,7 @@ class Result(Generic[State]):
         newcomers: a Federation, or a list of (x, y) per client. Their inputs are stored as those it was trained on, and
         scaled as those were; columns of a table are found by name, and labels may be names where those were.
         """
-        from coterie.training.inference import admit
+        from coterie.training.predict import admit
 
         return admit(self, newcomers)
 
@@ -152,7 +152,7 @@ class Result(Generic[State]):
         proba: the probability of each class (n, classes) instead of labels. Labels that were names come as numbers,
         into `class_names`, which names the columns of the probabilities too.
         """
-        from coterie.training.inference import predict, predict_by_cluster
+        from coterie.training.predict import predict, predict_by_cluster
 
         client = number_of(self.known, client)
         if isinstance(self.known, Federation | DataRecord):
@@ -166,7 +166,7 @@ class Result(Generic[State]):
         log-probabilities). It takes inputs as `scale` gives them; of a regression, `target_scale.undo` gives its
         outputs their units, where targets were standardised.
         """
-        from coterie.training.inference import cluster_of, network, network_of
+        from coterie.training.predict import cluster_of, network, network_of
 
         if client is None:
             return network(self, cluster)

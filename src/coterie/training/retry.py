@@ -6,10 +6,10 @@ import time
 from typing import TypeVar
 
 from coterie.core.errors import CoterieError, QuorumError
-from coterie.training.divergence import mostly_diverged
 from coterie.training.job import Job
 from coterie.training.round import Attempt, RoundOutcome
 from coterie.training.sampling import ClientSampler
+from coterie.training.warnings import mostly_diverged
 
 State = TypeVar("State")
 

@@ -35,17 +35,17 @@ from coterie.data.federation import Federation
 from coterie.layers import fixed, free, own_of
 from coterie.layers.contract import Stack
 from coterie.methods.contract import Method
-from coterie.training import checkpoint, following, lineage, round_history, run_warnings, status
+from coterie.training import checkpoint, drift_scores, lineage, round_history, status
+from coterie.training import warnings as run_warnings
 from coterie.training.beginning import began_otherwise
 from coterie.training.client_rows import assignment, client_rows
-from coterie.training.evaluation import Evaluation
-from coterie.training.evaluation_record import packable
+from coterie.training.evaluation import Evaluation, packable
 from coterie.training.events import Event, RoundDone, RunEnded
-from coterie.training.scrub import without_forgotten
+from coterie.training.lineage import without_forgotten
 from coterie.training.serving_file import FILE as SERVING
 from coterie.training.serving_file import contents
+from coterie.training.sketches import Trace
 from coterie.training.status import LOCK
-from coterie.training.trace import Trace
 
 MAY_CHANGE = (  # of the settings, when a run is resumed; layers say which of theirs may
     "rounds",
@@ -290,7 +290,7 @@ class RunDirectory:
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         about = {"started": started, "seed": settings["seed"], "belongs": self._belongs, "versions": versions()}
         about |= {"arithmetic": arithmetic, "device": device, "precision": self.precision}
-        about |= {"changes": changes} if (changes := following.changes_in(self._clients)) else {}
+        about |= {"changes": changes} if (changes := drift_scores.changes_in(self._clients)) else {}
         self._write("run.json", about)
 
     def _forget_after(self, done: int) -> None:

@@ -26,16 +26,16 @@ from coterie.serving.api.problems import RequestError, about, about_labels
 from coterie.serving.api.requests import AssignRequest, PredictRequest
 from coterie.serving.assign import Placer
 from coterie.training.data_record import DataRecord, scale_of, target_of
-from coterie.training.inference import (
+from coterie.training.predict import (
     Served,
     answer,
+    as_federation,
     as_inputs,
     cluster_models,
     cluster_of,
     network_of,
     stored_inputs,
 )
-from coterie.training.matching import as_federation
 from coterie.training.result import Result
 
 _WARNING = threading.Lock()  # Python's way to catch warnings is not made for several threads

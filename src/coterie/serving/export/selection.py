@@ -21,7 +21,7 @@ from coterie.data.federation import Federation
 from coterie.data.scale import Scale, TargetScale
 from coterie.network.registry import ClientRegistry
 from coterie.training.data_record import DataRecord, Described, scale_of, target_of, targets_of
-from coterie.training.inference import cluster_of, network, network_of
+from coterie.training.predict import cluster_of, network, network_of
 from coterie.training.result import Result
 
 

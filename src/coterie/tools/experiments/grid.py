@@ -20,7 +20,7 @@ from coterie.core.errors import CoterieError
 from coterie.core.metrics import AgainstLocal, Summary
 from coterie.core.registry import DATASETS, METHODS, MODELS, NO_CODE, PARTITIONS, Catalogue, Consent
 from coterie.tools.report.ranking import LOCAL, beside_directory, circumstances
-from coterie.training import run_warnings
+from coterie.training import warnings as run_warnings
 from coterie.training.build import build_method, resolved
 from coterie.training.config import NAMED, RunConfig, Tree, read, read_file
 from coterie.training.run_directory import read_history

@@ -26,7 +26,7 @@ from coterie.tools.report.figures_rounds import Reason, in_bytes, missing_reason
 from coterie.tools.report.figures_style import percent, plotly, template
 from coterie.tools.report.ranking import NEEDS_LOCAL, Spread, Standing, group, rank
 from coterie.tools.report.record import Clients, Curve, RunRecord
-from coterie.training.following import FOUND, mean_since, waits_after
+from coterie.training.drift_scores import FOUND, mean_since, waits_after
 from coterie.training.score_text import WORST as WORST_TENTH
 
 DETAILED = 12  # of several runs, so many have their own figures in the file

@@ -21,7 +21,7 @@ from coterie.layers.attack import told
 from coterie.tools.report import reading
 from coterie.tools.report.reading import Floats, Ints
 from coterie.training import status as run_status
-from coterie.training.following import recorded
+from coterie.training.drift_scores import recorded
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a finished run should not pass over in silence: divergence, and models that are no better than a guess."""
+"""What a run should not pass over in silence: divergence, overfitting, models that are no better than a guess."""
 
 from __future__ import annotations
 
@@ -6,22 +6,72 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from coterie.core.decoder import DecodeError, parse_json
+from coterie.core.errors import DivergedError
 from coterie.core.files import plain_bytes
+from coterie.core.local import Local
 from coterie.core.metrics import Summary
-from coterie.core.tables import Clients
+from coterie.core.tables import Clients, clients_at
+from coterie.core.tasks import Evaluated
 from coterie.core.text import client_name, short
 from coterie.data.federation import Federation
 from coterie.engines.choose import local_of
 from coterie.engines.contract import Missing
-from coterie.training.commonest import Commonest
+from coterie.engines.updates import SMALLEST
+from coterie.layers.screening import Outlier
+from coterie.training.checks import SPLITS
+from coterie.training.drift_scores import changes_in
+from coterie.training.evaluation import ScoredSplit, client_weights
 from coterie.training.events import RoundDone
-from coterie.training.following import changes_in
+from coterie.training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Commonest:
+    """The commonest class of the training samples of all clients."""
+
+    label: str
+    accuracy: float  # of always saying it, over the samples and with the weights of the scores
+    alone: bool  # whether there is no other class in what is trained or scored
+
+
+def commonest(clients: Clients, reply: Evaluated, settings: Settings, split: ScoredSplit) -> Commonest | None:
+    """None where labels are not known here, as over a network, or are no classes."""
+    data = clients_at(clients, settings.rounds - 1)
+    if not isinstance(data, Federation) or data.kind != "classification":
+        return None
+    scored = data.test if split == "test" else data.val
+    seen = np.bincount(data.labels(data.train))
+    if scored is None or not len(seen):
+        return None
+    place = int(seen.argmax())
+    labels = data.labels(scored)
+    right = np.bincount(scored.owners(), labels == place, minlength=len(data))
+    ids = reply.ids.numpy()
+    share = right[ids] / np.maximum(scored.lengths.numpy()[ids], 1)
+    weights = client_weights(settings, data, reply).numpy()
+    name = str(place) if data.class_names is None else data.class_names[place]
+    alone = int((seen > 0).sum()) == 1 and bool((labels == place).all())
+    return Commonest(name, float(weights @ share / max(weights.sum(), 1e-12)), alone)
+
+
+def only_class(clients: Clients) -> str | None:
+    """The one class that all samples have; None where there are others, or it is not known."""
+    if not isinstance(clients, Federation) or clients.kind != "classification":
+        return None
+    seen = np.unique(np.concatenate([clients.labels(clients.train), clients.labels(clients.test)]))
+    if len(seen) != 1:
+        return None
+    return str(seen[0]) if clients.class_names is None else clients.class_names[int(seen[0])]
+
 
 FAR = 100  # times the error of a constant predictor or of guessing, which no model comes to whose steps do not diverge
 WORTH = 0.99  # of the mistakes of always saying the commonest class; a model that makes more of them is worth nothing
@@ -223,3 +273,120 @@ def _left_behind(history: Sequence[RoundDone], clients: Clients) -> str | None:
         f"rounds{more}, which continued without it; check the size of its numbers, "
         "or try a smaller local.lr or local.clip=1"
     )
+
+
+OUTLIER = 10.0  # times the median client's size
+LARGE = 5.0  # root mean square of inputs or targets that a learning rate of 0.1 is too high for
+LOOKED_AT = 1000  # clients whose sizes are measured, at most
+
+
+def mostly_diverged(missing: Sequence[Missing]) -> bool:
+    """Whether clients are missing because their numbers became NaN or Inf, rather than for another reason."""
+    return bool(missing) and 2 * sum(m.diverged for m in missing) >= len(missing)
+
+
+def diverged(
+    round: int,
+    missing: Sequence[Missing],
+    clients: Clients,
+    method: Any,
+    suspect: Outlier | None = None,
+    noisy: bool = False,
+) -> DivergedError:
+    """The error that ends a run, with the likely cause and a value to try.
+
+    suspect: whose update stood out in an earlier round, and was accepted. noisy: whether privacy adds noise to models.
+    """
+    gone = [m.client for m in missing if m.diverged]
+    who = client_name(clients.names, gone[0])
+    where = f"round {round}: the steps of training diverge, to NaN or Inf at " + (
+        f"{len(gone)} clients, {who} first" if len(gone) > 1 else who
+    )
+    found, outliers = list[str](), False
+    if isinstance(clients, Federation):
+        sizes = _Sizes.of(clients)
+        found, outliers = sizes.causes(clients), sizes.outliers
+    if suspect is not None and not found:
+        return DivergedError(
+            f"{where}: the update of {client_name(clients.names, suspect.client)} was {suspect.times:.1e} times as "
+            f"large as any other. Leave this client out, or have at least {SMALLEST} clients in a round and "
+            "update_bound=10, which then rejects such an update"
+        )
+    local, causes = local_of(method), found or ["the learning rate is too high for this data"]
+    tries = []
+    if not outliers:
+        tries.append(f"local.lr={float(f'{local.rate / 10:.3g}'):g} or less instead of {local.rate:g}")
+    if not _clipped(local, clients):
+        tries.append("bounded steps: local.clip=1")
+    if noisy:
+        causes = [*causes, "or the noise of privacy is too much for this model"]
+        tries.append("less noise: a larger privacy.epsilon, or a smaller privacy.clip")
+    return DivergedError(
+        f"{where}: {'; '.join(causes)}. Try {', or '.join(tries)}" if tries else f"{where}: {'; '.join(causes)}"
+    )
+
+
+def _clipped(local: Local, clients: Clients) -> bool:
+    if local.clip == "auto":
+        return isinstance(clients, Federation) and clients.target is not None
+    return local.clip != "off"
+
+
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """Root mean squares of the clients' data, as their models see it."""
+
+    ids: Tensor
+    inputs: Tensor  # (n,)
+    targets: Tensor | None  # (n,) of a regression
+
+    @staticmethod
+    def of(data: Federation) -> _Sizes:
+        ids: list[int] = []
+        inputs: list[float] = []
+        targets: list[float] = []
+        for client in range(min(len(data), LOOKED_AT)):
+            try:
+                both = [data.samples(client, split) for split in SPLITS]
+            except Exception:  # a client that cannot be read is named elsewhere
+                continue
+            ids.append(client)
+            for sizes, place in ((inputs, 0), (targets, 1)):
+                sizes.append(float(torch.cat([samples[place] for samples in both]).double().square().mean().sqrt()))
+        regression = data.kind == "regression"
+        return _Sizes(torch.tensor(ids), torch.tensor(inputs), torch.tensor(targets) if regression else None)
+
+    @property
+    def outliers(self) -> bool:
+        """Whether a client's inputs or targets are far larger than those of most."""
+        return any(_far(sizes) for sizes in (self.targets, self.inputs) if sizes is not None)
+
+    def causes(self, data: Federation) -> list[str]:
+        found = []
+        for what, sizes in (("targets", self.targets), ("inputs", self.inputs)):
+            if sizes is None or not len(sizes):
+                continue
+            for row, times in _far(sizes)[:1]:
+                found.append(
+                    f"{client_name(data.names, int(self.ids[row]))} is an outlier, its {what} are {times:.3g} times "
+                    "as large as the median client's (check its units, or leave it out)"
+                )
+            usual = float(sizes.median())
+            if usual > LARGE:
+                found.append(f"{what} are about {usual:.3g} in size ({_remedy(what)})")
+        return found
+
+
+def _remedy(what: str) -> str:
+    if what == "inputs":
+        return "scale them to about 1; data.standardise=true does"
+    return "standardise them; data.standardise_y=true does"
+
+
+def _far(sizes: Tensor) -> list[tuple[int, float]]:
+    """The rows far above the median, as multiples of it, the largest first."""
+    if len(sizes) < 3:
+        return []
+    times = sizes / sizes.median().clamp(min=1e-30)
+    rows = torch.nonzero(times > OUTLIER)[:, 0].tolist()
+    return sorted(((row, float(times[row])) for row in rows), key=lambda item: -item[1])
