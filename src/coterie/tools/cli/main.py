@@ -18,7 +18,6 @@ import typer
 from coterie.core.errors import CoterieError, CoterieWarning, of_the_machine
 from coterie.core.processes import end_with_parent, exit_code, import_from_here_last, interruptible
 from coterie.tools.cli import (
-    bench,
     certs,
     client,
     compare,
@@ -171,7 +170,6 @@ app.command("list", rich_help_panel="More")(listing.list_)
 app.add_typer(data.app, name="data", rich_help_panel="More")
 for further in MORE:
     app.command(rich_help_panel="More")(further)
-app.add_typer(bench.app, name="bench", rich_help_panel="More")
 
 
 @app.callback(invoke_without_command=True)

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 import torch
 import typer
+from network_cost import LinkTrial, Load, Wire, main, spread_over, try_out
 
 from conftest import raises
 from coterie.core.codec import pack
+from coterie.core.errors import CoterieError
 from coterie.data.federation import Federation
 from coterie.engines.contract import Outcome, Visit
 from coterie.layers.traffic import down, up
 from coterie.network import engine as exchange_module
 from coterie.network import worker as desk_module
-from coterie.network.benchmark import Load, Trial, Wire, spread_over, try_out
 from coterie.network.engine import NetworkEngine
-from coterie.tools.cli import main
-from coterie.tools.cli.bench import app
 from coterie.training.config import read
 from coterie.training.execute import execute
 
@@ -33,7 +32,9 @@ SLOW = Wire(mbit=8, ms=50, server_mbit=16)  # 1 and 2 million bytes per second
 
 
 @cache
-def trial(*words: str, links: int = LINKS, rounds: int = ROUNDS, compress: bool = False, wire: Wire = SLOW) -> Trial:
+def trial(
+    *words: str, links: int = LINKS, rounds: int = ROUNDS, compress: bool = False, wire: Wire = SLOW
+) -> LinkTrial:
     return try_out(read(None, [*WORDS, *words]), links, wire, rounds=rounds, compress=compress)
 
 
@@ -164,7 +165,7 @@ def test_whose_seconds_are_whose(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(place, name, after)
 
-    monkeypatch.setattr("coterie.network.benchmark.time.thread_time", lambda: now)
+    monkeypatch.setattr("network_cost.time.thread_time", lambda: now)
     slow(desk_module, "read_as_client", 1)
     slow(exchange_module, "read_as_server", 10)
     slow(desk_module.ClientWorker, "_carry_out", 100)
@@ -213,22 +214,23 @@ def test_fewer_clients_than_links_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """As `coterie bench network` is; returns what the shell would see."""
+def called(*words: str) -> int:
+    """As the script is; returns what the shell would see."""
     parent = typer.Typer(pretty_exceptions_enable=False)
-    parent.add_typer(app, name="bench")
-    monkeypatch.setattr(main, "app", parent)
-    monkeypatch.setattr(main, "end_with_parent", lambda: None)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["coterie", "bench", "network", *WORDS, *words])
-    with pytest.raises(SystemExit) as left:
-        main.main()
-    return int(left.value.code or 0)
+    parent.command()(main)
+    try:
+        parent([*WORDS, *words])
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except SystemExit as left:
+        return int(left.code or 0)
+    raise AssertionError("it did not end")
 
 
 def test_json_is_all_there_is_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("method.name=fedavg", "--links", "4", "--links", "5", "--links", "4", "--rounds", "1", "--ms", "40")
-    assert called(monkeypatch, *words, "--compress", "--json") == 0
+    assert called(*words, "--compress", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["method"], found["parameters"], found["rounds"]) == ("fedavg", 650, 1)
     assert found["wire"] == {"mbit": 20.0, "ms": 40.0, "server_mbit": 1000.0}
@@ -243,7 +245,7 @@ def test_json_is_all_there_is_on_stdout(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_the_table_says_how_links_are_reckoned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(monkeypatch, "--links", "4", "--rounds", "1", "--mbit", "5") == 0
+    assert called("--links", "4", "--rounds", "1", "--mbit", "5") == 0
     seen = capsys.readouterr()
     assert "halves, linear of 650 numbers, digits; per round, mean of 1" in seen.out
     assert "5 Mbit/s and 30 ms to each client, 1000 Mbit/s at the server" in seen.out
@@ -275,7 +277,7 @@ def test_the_table_says_how_links_are_reckoned(
 def test_a_mistake_is_told_and_ends_with_2(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(monkeypatch, *words) == 2
+    assert called(*words) == 2
     seen = capsys.readouterr()
     assert said in seen.err
     assert not seen.out

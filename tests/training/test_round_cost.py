@@ -7,14 +7,13 @@ import sys
 
 import pytest
 import typer
+from round_cost import EngineCost, candidates, compared, configured, main, measure
 
 from conftest import raises
+from coterie.core.errors import CoterieError
 from coterie.engines.contract import idle_seconds
-from coterie.tools.cli import main
-from coterie.tools.cli.bench import app
 from coterie.training.build import build
 from coterie.training.config import read
-from coterie.training.engine_cost import EngineCost, candidates, compared, configured, measure
 from coterie.training.settings import Settings
 
 WORDS = ["method.name=fedavg", "data.partition.clients=6", "local.steps=1", "rounds=4"]
@@ -46,7 +45,7 @@ def test_the_fastest_of_the_whole_run_is_named_with_what_to_write() -> None:
 
 
 def test_every_engine_of_the_machine_once_and_the_configured_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.training.engine_cost.cores", lambda: 4)
+    monkeypatch.setattr("round_cost.cores", lambda: 4)
     config = read(None, WORDS)
     made = build(config)
     found = [(one.engine, one.workers) for one in candidates(config, made)]
@@ -56,7 +55,7 @@ def test_every_engine_of_the_machine_once_and_the_configured_one_first(monkeypat
         ("workers", 2),
         ("sequential", None),
     ]
-    monkeypatch.setattr("coterie.training.engine_cost.cores", lambda: 1)
+    monkeypatch.setattr("round_cost.cores", lambda: 1)
     assert [(one.engine, one.workers) for one in candidates(config, made)] == [("batched", 1), ("sequential", None)]
     with raises("option-invalid", match="--engine: fast"):
         candidates(config, made, ["fast"])
@@ -78,21 +77,22 @@ def test_an_engine_without_processes_does_not_wait() -> None:
 # ------------------------------------------------------------------------------------------------- the command line
 
 
-def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """As `coterie bench run` is; returns what the shell would see."""
+def called(*words: str) -> int:
+    """As the script is; returns what the shell would see."""
     parent = typer.Typer(pretty_exceptions_enable=False)
-    parent.add_typer(app, name="bench")
-    monkeypatch.setattr(main, "app", parent)
-    monkeypatch.setattr(main, "end_with_parent", lambda: None)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["coterie", "bench", "run", *WORDS, *words])
-    with pytest.raises(SystemExit) as left:
-        main.main()
-    return int(left.value.code or 0)
+    parent.command()(main)
+    try:
+        parent([*WORDS, *words])
+    except CoterieError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except SystemExit as left:
+        return int(left.code or 0)
+    raise AssertionError("it did not end")
 
 
 def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(monkeypatch, "--rounds", "1", "--engine", "sequential", "--json") == 0
+    assert called("--rounds", "1", "--engine", "sequential", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["method"], found["model"], found["rounds"]) == ("fedavg", "linear", 1)
     assert [one["name"] for one in found["engines"]] == ["batched", "sequential"]
@@ -101,7 +101,7 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
 
 
 def test_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(monkeypatch, "--rounds", "1", "--engine", "batched", "engine.name=sequential") == 0
+    assert called("--rounds", "1", "--engine", "batched", "engine.name=sequential") == 0
     seen = capsys.readouterr()
     assert "fedavg, linear, digits; seconds, median of 1 rounds" in seen.out
     assert "this configuration runs on sequential" in seen.out
@@ -119,5 +119,5 @@ def test_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def test_a_mistake_is_told(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(monkeypatch, *words) == 2
+    assert called(*words) == 2
     assert said in capsys.readouterr().err
