@@ -31,7 +31,7 @@ from coterie.network.messages import VisitReply, VisitRequest, model_spec
 from coterie.network.registry import ClientRegistry
 from coterie.network.wire import Payload
 from coterie.network.worker import ClientWorker
-from coterie.training.assembly import Run
+from coterie.training.assembly import EngineRequest, assemble
 from coterie.training.build import Components, build
 from coterie.training.checks import check
 from coterie.training.config import RunConfig, read, split_words
@@ -139,7 +139,9 @@ def try_out(
         engine.network = model_spec(config.model, job.federation, job.model)
         meter = _Meter(engine, transport, wire)
         meter.wait()
-        result = train(Run(job.method, job.model, registry, settings, meter, None, listeners))
+        request = EngineRequest(meter)
+        with assemble(job.method, job.model, registry, settings, request, listeners=listeners) as ready:
+            result = train(ready)
     return LinkTrial(links, compress, job.model.size, meter.training / rounds, meter.looking, result)
 
 
