@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +93,8 @@ class RunConfig(Settings):
     precision: Precision = "float32"  # that networks compute in: float32, or bf16, fp16 by autocast
     compile: bool = False  # networks, with torch.compile
     deterministic: bool = False  # only algorithms that give the same bits again; an error where there are none
-    consent: Annotated[InstanceOf[Consent], Field(exclude=True)] = NO_CODE  # to import what it names; no file has it
+    # To import code that it names. No file has it, and configurations are compared without.
+    consent: Annotated[InstanceOf[Consent], Field(exclude=True)] = field(default=NO_CODE, compare=False)
 
     @property
     def compute(self) -> Compute:
