@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from coterie.core.tasks import Task as Task
     from coterie.data.federate import federate as federate
     from coterie.data.federation import Federation as Federation
+    from coterie.insight.explain import Explanation as Explanation
     from coterie.insight.inspect import Inspection as Inspection
     from coterie.insight.inspect import inspect as inspect
     from coterie.layers.attack import Attack as Attack
