@@ -69,7 +69,8 @@ def test_messages_of_a_run_have_names() -> None:
     result = run((2,))
     assert [(m.client, m.name) for m in result.history[0].missing] == [(2, "Ada")]
     assert "the first: client 'Ada' in round 1: asleep" in str(missing_line(result.history))
-    event = replace(result.history[0], rejected=(2,))
+    (lost,) = result.history[0].missing
+    event = replace(result.history[0], missing=(replace(lost, rejected=True),))
     assert "updates rejected: client 'Ada' (1 of 1 rounds)" in str(missing_line([event]))
     unnamed = run((2,), data=replace(federation(), names=None))
     assert "the first: client 2 in round 1: asleep" in str(missing_line(unnamed.history))

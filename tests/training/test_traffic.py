@@ -248,7 +248,8 @@ def test_those_who_drop_out_are_sent_nothing_and_those_who_fail_send_nothing() -
     rng = np.random.default_rng(0)
     arrays = [(rng.normal(size=(10, 2)), rng.integers(0, 2, 10)) for _ in range(3)]
     arrays[1] = (arrays[1][0] * 1e30, arrays[1][1])  # its training is not finite
-    broken = coterie.run(coterie.FedAvg(local=coterie.Local(lr=1e30)), arrays, linear(), rounds=1, quorum=0.0)
+    as_they_are = coterie.Federation.from_arrays(arrays, standardise=False)
+    broken = coterie.run(coterie.FedAvg(local=coterie.Local(lr=1e30)), as_they_are, linear(), rounds=1, quorum=0.0)
     (event,) = broken.history
     assert event.answered < 3
     assert event.layers["traffic"]["down"] == 3 * P

@@ -51,9 +51,14 @@ def own_of(layers: Sequence[Layer]) -> list[Layer]:
     return [layer for layer in layers if not isinstance(layer, ORDER)]
 
 
-def fixed(settings: Any) -> dict[str, str]:
-    """Settings that a resumed run keeps because of its layers, and why."""
-    return {key: why for layer in chosen(settings) for key, why in layer.fixes.items()}
+def fixed(settings: Any) -> frozenset[str]:
+    """Settings that a resumed run keeps because of its layers."""
+    return frozenset(key for layer in chosen(settings) for key in layer.fixes)
+
+
+def reasons() -> dict[str, str]:
+    """Why settings that layers fix cannot change, whichever of them a run has or is to have."""
+    return {key: why for kind in ORDER for key, why in kind.fixes.items()}
 
 
 def free() -> tuple[str, ...]:

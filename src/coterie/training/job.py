@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 from coterie.core.model import Model
 from coterie.core.tables import Clients
 from coterie.engines.contract import Engine
-from coterie.layers.contract import Layer, Setup, Stack
+from coterie.layers import chosen
+from coterie.layers.contract import Layer, Setup, Stack, prepared
 from coterie.methods.contract import Method
 from coterie.training.settings import Settings
 
@@ -25,15 +26,19 @@ class Job(Generic[State]):
     clients: Clients
     settings: Settings
     engine: Engine
-    layers: tuple[Layer, ...] = field(default=(), kw_only=True)  # around the engine, the outermost first
+    # Around the engine, the outermost first; None: those that the settings ask for.
+    layers: tuple[Layer, ...] | None = field(default=None, kw_only=True)
     prepared: Setup | None = field(default=None, kw_only=True)  # by these layers
 
     @cached_property
     def stack(self) -> Stack:
         """The engine with its layers: what visits go through."""
-        return Stack(self.engine, self.layers)
+        return Stack(self.engine, chosen(self.settings) if self.layers is None else self.layers)
 
     @cached_property
     def setup(self) -> Setup:
         """What layers have decided outside visits."""
-        return self.prepared or Setup(self.method, self.model, self.clients, self.settings)
+        if self.prepared is not None:
+            return self.prepared
+        plain = Setup(self.method, self.model, self.clients, self.settings, given_engine=True)
+        return prepared(self.stack.layers, plain) if self.layers is None else plain

@@ -226,7 +226,7 @@ def _evaluated_anew(
     engine = Batched(model, known) if together else Sequential(model, known)
     history = read_history(path, saved.round)
     engine.memory.restore(saved.memory)
-    job = Job(method, model, known, settings, engine)
+    job = Job(method, model, known, settings, engine, layers=())
     to_evaluate = clients_to_evaluate(roster, settings, [event.attempts for event in history])
     with one_thread():
         found = evaluate(job, saved.state, saved.round - 1, to_evaluate)

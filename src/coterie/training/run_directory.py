@@ -32,7 +32,7 @@ from coterie.core.files import LineLog, check_run_files, make_directory, sync_di
 from coterie.core.model import Model
 from coterie.core.tables import Clients, clients_at
 from coterie.data.federation import Federation
-from coterie.layers import fixed, free, own_of
+from coterie.layers import fixed, free, own_of, reasons
 from coterie.layers.contract import Stack
 from coterie.methods.contract import Method
 from coterie.training import checkpoint, drift_scores, lineage, round_history, status
@@ -78,7 +78,7 @@ def plain(settings: Any) -> dict[str, Any]:
 
 def belongs(method: object, model: Model, clients: Clients, settings: Any) -> dict[str, str]:
     """Identifies the run that a checkpoint belongs to."""
-    may_change = {*MAY_CHANGE, *free()} - fixed(settings).keys()
+    may_change = {*MAY_CHANGE, *free()} - fixed(settings)
     return {  # the settings first: another seed is also other data, and the seed is what was changed
         **{k: repr(v) for k, v in plain(settings).items() if k not in may_change},
         "method": describe(method),
@@ -178,7 +178,7 @@ class RunDirectory:
             history = lineage.read(self.path)
             earlier = lineage.is_earlier(history, self._clients)
             last, damaged = checkpoint.load_newest(
-                *(found, fresh, self._method, self._belongs, earlier, self._model, fixed(self._settings))
+                *(found, fresh, self._method, self._belongs, earlier, self._model, reasons())
             )
         except CoterieError as error:
             raise ResumeError(str(error), code=error.code) from error
