@@ -55,13 +55,14 @@ def own_pages(table: Table, results: Results) -> list[tuple[str, str]]:
     if table.own_page is None:
         return []
     pages = table.own_page.pages(results)
-    shared = [one for one in TABLES if one.own_page is not None and one.own_page.file == table.own_page.file]
-    runs = [run for one in shared for run in one.runs()]
+    file = table.own_page.file
+    shared = [one for one in TABLES if one is not table and one.own_page is not None and one.own_page.file == file]
+    runs = [run for one in (table, *shared) for run in one.runs()]
     earlier = dict.fromkeys(run.config["method"]["name"] for run in runs if results.earlier(run))
     if not earlier:
         return pages
     note = f"Not run again since a correction of the method changed its results: {', '.join(earlier)}.\n"
-    return [(file, f"{text}\n{note}") for file, text in pages]
+    return [(name, f"{text}\n{note}") for name, text in pages]
 
 
 def render(standings: Sequence[Standing], figures: Sequence[Drawn]) -> str:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -470,19 +468,10 @@ class Owned:
         return Federation.from_arrays([(np.zeros((3, 2)), np.zeros(3, dtype=np.int64))])
 
 
-@pytest.fixture
-def user_module(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of the user's that has `Other` and `Owned`."""
-    module = ModuleType("my_data_sets")
-    vars(module).update(Other=Other, Owned=Owned)
-    monkeypatch.setitem(sys.modules, "my_data_sets", module)
-    return "my_data_sets"
-
-
-def test_one_half_has_this_data_set_the_other_half_another_each_scaled_by_its_own_rule(user_module: str) -> None:
+def test_one_half_has_this_data_set_the_other_half_another_each_scaled_by_its_own_rule() -> None:
     """50 images 0..49 scaled by 50 and 60 images 1000..1059 as ((x / 10) - 1) / 2, to 3 and 2 of 5 clients."""
     data = Dataset("toy", *(labelled([10] * 5, side=2).x, torch.arange(50) % 5), 5, Scale(divisor=50.0))
-    made = Hybrid(clients=5, other=f"{user_module}:Other")(data, rng()).check()
+    made = Hybrid(clients=5, other=Other())(data, rng()).check()
     assert truth(made).tolist() == [0, 0, 0, 1, 1]
     assert totals(made).tolist() == [17, 16, 17, 30, 30]
     assert made.test.lengths.tolist() == [3, 3, 3, 6, 6]
@@ -499,15 +488,13 @@ def test_one_half_has_this_data_set_the_other_half_another_each_scaled_by_its_ow
     assert made.name == "toy and other"
 
 
-def test_the_other_data_set_may_have_parameters_and_an_official_test_set(user_module: str) -> None:
+def test_the_other_data_set_may_have_parameters_and_an_official_test_set() -> None:
     data = labelled([20], official=[4], side=2)
-    other = {"name": f"{user_module}:Other", "samples": 30, "official": True}
-    partition = Hybrid(clients=4, other=other)
+    partition = Hybrid(clients=4, other=Other(samples=30, official=True))
     made = partition(data, rng())
     assert made.train.lengths.tolist() == [10, 10, 10, 10]
     assert made.test.lengths.tolist() == [2, 2, 5, 5]
     assert set(made.test.numbers.tolist()) == {*range(20, 24), *range(24 + 20, 24 + 30)}
-    assert other == {"name": f"{user_module}:Other", "samples": 30, "official": True}  # not used up
     assert_follows_the_seed(partition, data)
     assert_leaves_the_data_as_it_was(partition, data)
 
@@ -515,13 +502,12 @@ def test_the_other_data_set_may_have_parameters_and_an_official_test_set(user_mo
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"name": ":Other", "side": 3}, r"toy has samples of shape \(1, 2, 2\), other of \(1, 3, 3\); both must be"),
-        ({"name": ":Other", "targets": True}, "both must be alike"),
-        ({"name": ":Owned"}, "has clients of its own and cannot be mixed in"),
-        ({"name": ":Missing"}, "has no 'Missing'"),
+        (Other(side=3), r"toy has samples of shape \(1, 2, 2\), other of \(1, 3, 3\); both must be"),
+        (Other(targets=True), "both must be alike"),
+        (Owned(), "has clients of its own and cannot be mixed in"),
+        ("my_data_sets:Other", "is code beyond this library"),
     ],
 )
-def test_a_data_set_that_does_not_fit_cannot_be_mixed_in(user_module: str, other: dict[str, Any], message: str) -> None:
-    params = other | {"name": user_module + other["name"]}
+def test_a_data_set_that_does_not_fit_cannot_be_mixed_in(other: Any, message: str) -> None:
     with pytest.raises(CoterieError, match=message):
-        Hybrid(clients=4, other=params)(labelled([20], side=2), rng())
+        Hybrid(clients=4, other=other)(labelled([20], side=2), rng())

@@ -65,7 +65,7 @@ def test_from_a_table_to_predictions(shell: commandline.Shell, tmp_path: Path) -
         "rows": 40,
         "out": "x.csv",
     }
-    assert shell("predict", "run", "--data", "plain.csv", "--out", "x.csv", "--cluster", "0").code == 0
+    assert shell("predict", "run", "--data", "plain.csv", "--out", "x.csv", "--cluster", "0", "--overwrite").code == 0
 
     said = shell("predict", "run", "--data", "plain.csv", "--out", "y.csv")
     assert said.code == 2

@@ -117,7 +117,7 @@ def test_data_that_no_model_fits_twice_is_looked_at_again() -> None:
     once, moved = followed(state(), trained(0.9, 0.4, 0.01), cohort, ask, never)
     assert (once.alarmed.tolist(), moved.tolist(), cohort.counted) == ([2], [], [])
     twice, _ = followed(once, trained(0.9, 0.4, 0.01), cohort, ask, never)
-    assert "no model fits, all are looked at again" in str(cohort.counted[0])
+    assert "no model fits, it is looked at again" in str(cohort.counted[0])
     assert not len(twice.looks.ids)
 
 

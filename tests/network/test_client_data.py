@@ -63,7 +63,7 @@ def test_a_function_and_its_parameters(place: Path) -> None:
         ("data.xls", "expected module:function"),
         ("many.npz", "several clients"),
         ("clinic_records:nothing", "gave a int"),
-        ("clinic_records:value", "not a function"),
+        ("clinic_records:value", "is not a data set"),
         ("clinic_records:pair,k=3", "does not take these parameters"),
         ("clinic_records:missing", "has no 'missing'"),
         ("plain.npz,x", "expected key=value"),

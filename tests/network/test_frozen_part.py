@@ -60,7 +60,8 @@ def requests(transport: LocalTransport) -> list[VisitRequest]:
 def in_process(words: tuple[str, ...], model: Any) -> coterie.Result[Any]:
     made = read(None, words)
     federation = Federation.from_arrays(groups(CLIENTS), outputs=3, standardise=False, standardise_y=False)
-    return coterie.run(build_method(made), federation, model, rounds=3, engine="sequential")
+    bounds = made.settings.aggregator  # a server with real clients has them by default
+    return coterie.run(build_method(made), federation, model, rounds=3, engine="sequential", aggregator=bounds)
 
 
 @pytest.mark.parametrize("part", ["head", "adapters"])
@@ -140,7 +141,7 @@ def test_a_loss_by_name_is_trained_over_a_network_and_one_of_a_user_must_be_trus
     workers = {
         100 + i: ClientWorker(
             f"c{i}",
-            partial(Federation.from_arrays, [own]),
+            partial(Federation.from_arrays, [own], standardise=False, standardise_y=False),
             DirectoryStore(tmp_path / f"c{i}"),
         )
         for i, own in enumerate(arrays)
@@ -148,7 +149,9 @@ def test_a_loss_by_name_is_trained_over_a_network_and_one_of_a_user_must_be_trus
     words = (*WORDS, "model=linear", "model.loss=mae")
     result = train_with_clients(LocalTransport(workers), read(None, words), tmp_path / "run")
     made = read(None, words)
-    plain = coterie.run(build_method(made), arrays, Tuned("linear", loss="mae"), rounds=3, engine="sequential")
+    clients = Federation.from_arrays(arrays, standardise=False, standardise_y=False)
+    model, bounds = Tuned("linear", loss="mae"), made.settings.aggregator
+    plain = coterie.run(build_method(made), clients, model, rounds=3, engine="sequential", aggregator=bounds)
     assert all(torch.equal(a, b) for a, b in zip(states(result), states(plain), strict=True))
     assert result.summary.scores == plain.summary.scores
     assert result.summary.scores is not None

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papers.attacks import DATA, KINDS, METHODS, best, claims, markdown, run_of
+from papers.attacks import DATA, KINDS, METHODS, best, claims, run_of
 from papers.cell import Outcome, Run
+from papers.page import own_pages
 from papers.results import Results, configured
 from papers.tables import table
 
@@ -76,4 +77,5 @@ def test_the_best_defence_is_chosen_on_the_demo_and_checked_on_other_data() -> N
 def test_the_page_of_the_documentation_is_of_the_results_that_are_there() -> None:
     """Runs since are a reason to render it anew: python -m papers --report."""
     root = Path(__file__).parents[2]
-    assert (root / "docs" / "attacks.md").read_text() == markdown(Results(root / "results"))
+    pages = dict(own_pages(table("attacks"), Results(root / "results")))
+    assert (root / "docs" / "attacks.md").read_text() == pages["attacks.md"]
