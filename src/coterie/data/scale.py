@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from coterie.core.errors import CoterieError
 from coterie.core.settings import explained
 from coterie.data.cells import column_names, columns
 
@@ -30,11 +31,24 @@ class Scale:
         x = stored.to(torch.get_default_dtype())
         if self.plain:
             return x
+        self._check_shape(x)
         # In place where `to` has made a copy: a client's samples are scaled anew for every visit.
         x = x / self.divisor if x is stored else x.div_(self.divisor)
         if not self.uniform or self.mean != 0.0:  # or nothing would change, and it takes time
             x.sub_(self.mean)
         return x if self.uniform and self.std == 1.0 else x.div_(self.std)
+
+    def _check_shape(self, x: Tensor) -> None:
+        for part in (self.mean, self.std):
+            # Every number of a sample has a mean of its own, or shares one: never are there more means than numbers.
+            if isinstance(part, Tensor) and any(
+                a not in (1, b) for a, b in zip(reversed(part.shape), reversed(x.shape), strict=False)
+            ):
+                raise CoterieError(
+                    f"data: samples of shape {tuple(x.shape[1:])} cannot be scaled as those that were trained on, of "
+                    f"shape {tuple(part.shape)}; give the same inputs",
+                    code="model-shape",
+                )
 
     @property
     def uniform(self) -> bool:

@@ -45,6 +45,8 @@ def _some_samples(federation: Federation) -> tuple[Tensor, Tensor]:
         try:
             return federation.samples(client, "train")
         except Exception as error:  # a client that cannot be read is left out later, and named
+            if isinstance(error, CoterieError) and error.code == "model-shape":
+                raise
             why = str(error)
     raise CoterieError(f"data: no client can be read; the last one: {why}", code="data-unreadable")
 
