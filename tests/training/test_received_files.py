@@ -19,6 +19,7 @@ from coterie.tools.report.reading import lines_from_the_end, read_json, read_lin
 from coterie.training.config import read
 from coterie.training.execute import execute
 from coterie.training.run_directory import check_directory
+from coterie.training.sketches import read_sketch
 
 WORDS = ["rounds=3", "method.name=fedavg", "engine.name=sequential", "data.partition.clients=4", "checkpoint_every=1"]
 
@@ -56,6 +57,11 @@ def test_a_pipe_in_place_of_a_file_is_told_and_not_waited_for(name: str, run: Pa
     assert read_yaml(run / name).problem
     assert read_lines(run / name).problem
     assert list(lines_from_the_end(run / name)) == []
+
+
+def test_a_pipe_in_place_of_the_sketches_is_as_if_there_were_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "sketch.safetensors")
+    assert read_sketch(tmp_path) is None
 
 
 def test_checkpoints_that_lie_elsewhere_are_not_pruned(run: Path, tmp_path: Path) -> None:

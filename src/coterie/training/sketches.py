@@ -219,7 +219,7 @@ def read_trace(path: Path) -> tuple[NDArray[np.int64], list[TraceLine]]:
 def read_sketch(path: Path, name: str = SKETCH) -> dict[str, NDArray[Any]] | None:
     """What sketch.safetensors holds; None where there is none, or it cannot be read."""
     try:
-        found: dict[str, NDArray[Any]] = safetensors.load_file(path / name)
+        found: dict[str, NDArray[Any]] = safetensors.load(plain_bytes(path / name))
     except (OSError, SafetensorError):
         return None
     return found if {"ids", "sketch", "round", "centers"} <= set(found) else None
