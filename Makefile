@@ -45,6 +45,7 @@ $(VENV)/distributed: $(VENV)/installed .ci/lock/distributed.txt
 
 test-distributed: $(VENV)/distributed  ## clusters and networks of real processes, on this machine only
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "distributed and not slow" tests/distributed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/network/test_discovery.py tests/network/test_signs_of_life.py
 
 lint: $(VENV)/installed  ## style, types, and the layers between packages
 	$(BIN)/ruff check .

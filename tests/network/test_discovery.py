@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("flwr", reason="comes with coterie[flower]")
+
 from conftest import raises
 from coterie.network.certificates import ClientFiles
 from coterie.network.flower import supernode as discovery

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+pytest.importorskip("flwr", reason="comes with coterie[flower]")
+
 from coterie.network.flower.launcher import SignsOfLife
 from coterie.network.flower.processes import Pulse
 
