@@ -73,6 +73,7 @@ LATER: dict[str, Any] = SPLITS | {"first_split": 8, "linkage": "complete"}
 FEW_A_ROUND: dict[str, Any] = {
     "cfl": CFL(**LATER, local=L),
     "cfl-cam": CFLCAM(base=CFL(**LATER, local=L), warmup=2, local=L),
+    "clove": CLoVE(k=4, local=L, clustered="known"),  # the four clients of a round make no four clusters by themselves
 }
 LONGER = {("cfl", 0.2): 24, ("cfl-cam", 0.2): 24, ("fedem", 1.0): 20, ("fedem", 0.2): 40}  # rounds
 LONGER |= {("fedrc", 1.0): 20, ("fedrc", 0.2): 40}
