@@ -16,13 +16,14 @@ from conftest import make_federation, raises
 from coterie import All, Evaluate, Fit, Local
 from coterie.client.contract import Moment
 from coterie.core.errors import CoterieError
-from coterie.core.tables import Clients
+from coterie.core.tables import Clients, Roster
 from coterie.core.tasks import Fitted
 from coterie.engines.contract import Kind, Missing, Outcome, Traffic, Visit
 from coterie.engines.sequential import Sequential
 from coterie.layers import ORDER, chosen
 from coterie.layers.attack import Hostile
 from coterie.layers.contract import EVERY_KIND, TRAINING, Layer, Onward, Round, Stack
+from coterie.layers.quorum import Quorum
 from coterie.training.ask import RoundAsk
 from coterie.training.settings import Settings
 
@@ -351,3 +352,17 @@ def test_finish_and_document_are_told_of_the_run(tmp_path: Path) -> None:
     result = go(layers=[Ending()], out=tmp_path, listeners=[events.append])
     assert events[-1].layers["noting"]["accuracy"] == pytest.approx(result.accuracy)
     assert json.loads((tmp_path / "noting.json").read_text()) == events[-1].layers["noting"]
+
+
+def test_the_quorum_is_of_all_visits_of_an_attempt_not_of_the_last_one() -> None:
+    """Half of 4 clients: 0 is missing in the first visit, 2 and 3 in the second, so 1 of 4 answers and 2 are needed."""
+    layer, ids = Quorum(0.5), torch.arange(4)
+    layer.begin(Round(0, 0, ids, Roster(ids, torch.ones(4)), None, 0, Any, Any))  # type: ignore[arg-type]
+
+    def visit(*clients: int, missing: Sequence[int]) -> Outcome:
+        there = Visit((), torch.tensor(clients), Moment(0, 0, 0))
+        return layer.visit(there, lambda _: Outcome((), tuple(Missing(client, "away") for client in missing)))
+
+    visit(0, missing=[0])  # a visit to a single client does not depend on that client alone
+    with raises("quorum", match="1 of 4 clients answered, the quorum is 2"):
+        visit(2, 3, missing=[2, 3])
